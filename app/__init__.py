@@ -1,0 +1,1 @@
+"""The product's core: schema, lake, queries, computation, views, charts, command line."""

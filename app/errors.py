@@ -1,0 +1,45 @@
+"""Every error that Steptax raises on purpose.
+
+    SteptaxError
+    ├── UserError          the person can fix it: wrong file, unit, name, flag (exit code 2)
+    │   ├── InputError     a file or a line of it cannot be read
+    │   └── NotFoundError  no such job, table, connector
+    └── IntegrityError     ours: a number that cannot be, a record that does not close (exit code 1)
+"""
+
+from __future__ import annotations
+
+
+class SteptaxError(Exception):
+    """Base of all. ``where`` names file, line and field; ``hint`` says what to do."""
+
+    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    @property
+    def kind(self) -> str:
+        """Stable name for ``--json``, e.g. ``InputError``."""
+        return type(self).__name__
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+class UserError(SteptaxError):
+    """The person can fix it."""
+
+
+class InputError(UserError):
+    """A file, a line or a field is not what was expected."""
+
+
+class NotFoundError(UserError):
+    """The named thing does not exist."""
+
+
+class IntegrityError(SteptaxError):
+    """A number that cannot be true, or a record that does not close."""

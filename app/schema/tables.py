@@ -1,0 +1,384 @@
+"""All tables of the lake. Time is int64 microseconds UTC, bytes int64, money Decimal."""
+
+from __future__ import annotations
+
+from steptax.app.schema.table import FLAG, INT, INT32, MONEY, REAL, TEXT, Column, Table
+
+#: Every table ends with where a row came from.
+PROVENANCE = (
+    Column("source", TEXT, "connector and file or address that the row was read from", nullable=False),
+    Column("source_row", INT, "line or row in that source, counted from 1; null when live"),
+    Column("ingested_at_us", INT, "when the row was stored", "us", nullable=False),
+)
+
+
+def _key(name: str, doc: str) -> Column:
+    return Column(name, TEXT, doc, nullable=False)
+
+
+def _us(name: str, doc: str, *, nullable: bool = True) -> Column:
+    return Column(name, INT, doc, "us", nullable=nullable)
+
+
+def _int(name: str, doc: str, unit: str = "", *, nullable: bool = True) -> Column:
+    return Column(name, INT, doc, unit, nullable=nullable)
+
+
+def _real(name: str, doc: str, unit: str = "") -> Column:
+    return Column(name, REAL, doc, unit)
+
+
+def _text(name: str, doc: str) -> Column:
+    return Column(name, TEXT, doc)
+
+
+def _money(name: str, doc: str) -> Column:
+    return Column(name, MONEY, doc, "in currency")
+
+
+_JOB = _key("job_id", "the job, as its scheduler or its owner names it")
+_RANK = Column("rank", INT32, "global rank", nullable=False)
+_TOPOLOGY = tuple(
+    Column(name, INT32, doc)
+    for name, doc in (
+        ("tp", "tensor parallel"),
+        ("pp", "pipeline parallel"),
+        ("dp", "data parallel"),
+        ("cp", "context parallel"),
+        ("ep", "expert parallel"),
+    )
+)
+
+JOBS = Table(
+    "jobs",
+    1,
+    "One row per job and state of knowledge about it; the newest row of a job holds.",
+    ("job_id",),
+    (
+        _JOB,
+        _text("name", "human name"),
+        _text("team", "who pays"),
+        _text("project", "project"),
+        _text("cluster", "cluster"),
+        _text("owner", "user"),
+        _text("framework", "training framework"),
+        _text("state", "running, completed, failed, cancelled, timeout, pending; null = unknown"),
+        _us("submit_us", "submitted"),
+        _us("start_us", "allocated"),
+        _us("end_us", "released; null while running or unknown"),
+        _text("gpu_model", "device as it reports itself; null when there is none or it is unknown"),
+        _int("world_size", "ranks, each holding one device", "ranks"),
+        *(Column(f"{c.name}_size", INT32, f"{c.doc} size") for c in _TOPOLOGY),
+        Column("vpp_size", INT32, "virtual pipeline stages per stage"),
+        Column("dsp_size", INT32, "data-sequence parallel size"),
+        Column("micro_batches", INT32, "micro-batches per step"),
+        _int("tokens_per_step", "tokens per optimiser step", "tokens"),
+        _int("params_total", "parameters", "parameters"),
+        _int("params_active", "parameters that a token meets", "parameters"),
+        *(
+            _int(name, doc)
+            for name, doc in (
+                ("layers", "transformer layers"),
+                ("hidden", "hidden size"),
+                ("ffn", "feed-forward size"),
+                ("heads", "attention heads"),
+                ("kv_heads", "key/value heads"),
+                ("vocab", "padded vocabulary"),
+                ("seq_len", "sequence length"),
+                ("experts", "experts per layer"),
+                ("topk", "experts per token"),
+            )
+        ),
+        Column("causal", FLAG, "causal attention"),
+        _text("recompute", "none, selective, full"),
+        _text("dtype", "matrix-multiply precision"),
+        _text("attempt_of", "job that this one is a further attempt of"),
+        _real("gpu_hours", "GPU-hours as the source states them", "GPU-hours"),
+        _text("time_basis", "'wall' = real time; 'relative' = durations are normalised"),
+        _text("account", "charge account, as text"),
+        *PROVENANCE,
+    ),
+)
+
+RANKS = Table(
+    "ranks",
+    1,
+    "Where each rank runs and its place in the parallel groups.",
+    ("job_id", "rank"),
+    (
+        _JOB,
+        _RANK,
+        _text("host", "node name"),
+        Column("local_rank", INT32, "rank on its node"),
+        _text("gpu_uuid", "device identity"),
+        Column("gpu_index", INT32, "device index on its node"),
+        *_TOPOLOGY,
+        _int("pid", "process id"),
+        *PROVENANCE,
+    ),
+    by_job=True,
+)
+
+STEPS = Table(
+    "steps",
+    1,
+    "One row per job, attempt, step and rank. Phases are disjoint parts of the duration; a null "
+    "phase was not measured.",
+    ("job_id", "attempt", "step", "rank"),
+    (
+        _JOB,
+        Column("attempt", INT32, "attempt number, from 0", nullable=False),
+        Column("step", INT, "optimiser step", nullable=False),
+        _RANK,
+        _us("start_us", "step start on this rank's clock"),
+        _us("duration_us", "step start to step end on this rank", nullable=False),
+        _us("compute_us", "forward, backward, optimiser: the rank's own computing"),
+        _us("comm_us", "exposed communication as measured on this rank: transfer and waiting"),
+        _us("transfer_us", "part of comm_us after the last peer had arrived"),
+        _us("wait_us", "part of comm_us before the last peer had arrived"),
+        _us("input_us", "waiting for data"),
+        _us("checkpoint_us", "blocking part of a checkpoint"),
+        _us("h2d_us", "host to device copies"),
+        _us("gc_us", "garbage collector pauses"),
+        _us("other_us", "measured, but none of these"),
+        _int("tokens", "tokens of this rank in this step", "tokens"),
+        _int("seq_sq_sum", "sum of squared sequence lengths", "tokens^2"),
+        _real("loss", "training loss"),
+        *PROVENANCE,
+    ),
+    by_job=True,
+)
+
+OPS = Table(
+    "ops",
+    1,
+    "One row per operation of a profiled step.",
+    ("job_id", "step", "rank", "op_id"),
+    (
+        _JOB,
+        Column("step", INT, "optimiser step", nullable=False),
+        _RANK,
+        _int("op_id", "operation number inside its step and rank", nullable=False),
+        Column("op_type", TEXT, "forward-compute, backward-send, ...", nullable=False),
+        _text("name", "kernel or function name"),
+        _text("stream", "device stream or host thread"),
+        Column("dp", INT32, "data parallel rank"),
+        Column("pp", INT32, "pipeline stage"),
+        Column("micro_batch", INT32, "micro-batch; null where none applies"),
+        Column("model_chunk", INT32, "virtual stage inside its stage"),
+        Column("global_chunk", INT32, "virtual stage over all stages"),
+        _text("group", "communicator"),
+        _int("seq", "sequence number inside its type or communicator"),
+        _int("bytes", "message size", "bytes"),
+        # Nanoseconds: the sources give fractions of a microsecond, and a trace must come back exact.
+        Column("start_ns", INT, "start; relative to the step where the source is", "ns", nullable=False),
+        Column("duration_ns", INT, "duration", "ns", nullable=False),
+        *PROVENANCE,
+    ),
+    by_job=True,
+)
+
+COLLECTIVES = Table(
+    "collectives",
+    1,
+    "One row per collective and rank.",
+    ("job_id", "comm_id", "seq", "rank"),
+    (
+        _JOB,
+        _key("comm_id", "communicator"),
+        _int("seq", "sequence number in the communicator", nullable=False),
+        _RANK,
+        _text("op", "all_reduce, all_gather, ..."),
+        _text("dtype", "element type"),
+        _int("bytes", "message size", "bytes"),
+        Column("n_ranks", INT32, "ranks in the communicator"),
+        _us("start_us", "start"),
+        _us("duration_us", "duration"),
+        _real("algbw_gb_per_s", "bytes / time", "GB/s"),
+        _real("busbw_gb_per_s", "algbw times the collective's factor", "GB/s"),
+        *PROVENANCE,
+    ),
+    by_job=True,
+)
+
+DEVICE_SAMPLES = Table(
+    "device_samples",
+    1,
+    "What a device said of itself at a moment.",
+    ("host", "gpu_uuid", "ts_us"),
+    (
+        _key("host", "node name"),
+        _key("gpu_uuid", "device identity"),
+        _us("ts_us", "moment", nullable=False),
+        _real("util_ratio", "share of time with a kernel resident; not efficiency", "ratio"),
+        _real("sm_active_ratio", "share of SM cycles active", "ratio"),
+        _real("tensor_active_ratio", "share of tensor-pipe cycles active", "ratio"),
+        _int("memory_used_bytes", "device memory in use", "bytes"),
+        _real("power_w", "power", "W"),
+        _real("energy_j", "energy counter since driver load", "J"),
+        _real("temperature_c", "device temperature", "degC"),
+        _real("sm_clock_mhz", "SM clock", "MHz"),
+        _int("throttle_reasons", "bit mask, as the driver gives it", "bits"),
+        _int("ecc_corrected", "corrected errors", "errors"),
+        _int("ecc_uncorrected", "uncorrected errors", "errors"),
+        _int("xid", "last Xid code"),
+        Column("pcie_gen", INT32, "PCIe generation now"),
+        Column("pcie_width", INT32, "PCIe lanes now", "lanes"),
+        _int("nvlink_errors", "NVLink errors", "errors"),
+        *PROVENANCE,
+    ),
+)
+
+EVENTS = Table(
+    "events",
+    1,
+    "What happened to a job between steps.",
+    ("job_id", "attempt", "start_us", "kind"),
+    (
+        _JOB,
+        Column("attempt", INT32, "attempt number, from 0", nullable=False),
+        _us("start_us", "begin", nullable=False),
+        _key(
+            "kind",
+            "allocated, process_start, first_step, checkpoint_save, checkpoint_restore, failure, "
+            "rollback, restart, eval, pause, evict, maintenance, process_end",
+        ),
+        _us("end_us", "end; null for a moment"),
+        _text("ranks", "ranks concerned, comma separated; null = all"),
+        _text("detail", "free text"),
+        *PROVENANCE,
+    ),
+    by_job=True,
+)
+
+CHARGES = Table(
+    "charges",
+    1,
+    "Lines of a bill, in the FOCUS columns that we use.",
+    ("provider", "invoice", "line"),
+    (
+        _key("provider", "who bills"),
+        _key("invoice", "invoice"),
+        _key("line", "line identity"),
+        _us("billing_start_us", "billing period start"),
+        _us("billing_end_us", "billing period end"),
+        _us("charge_start_us", "charge period start"),
+        _us("charge_end_us", "charge period end"),
+        _money("billed_cost", "cash basis, as invoiced"),
+        _money("effective_cost", "amortised"),
+        _money("list_cost", "public price times quantity"),
+        _money("contracted_cost", "negotiated price times quantity"),
+        _text("currency", "ISO 4217"),
+        _text("resource_id", "resource"),
+        _text("sub_account_id", "sub-account"),
+        _text("sku_id", "SKU"),
+        _text("service_name", "service"),
+        _text("charge_category", "Usage, Purchase, Tax, Credit, Adjustment"),
+        _text("pricing_category", "Standard, Dynamic, Committed, Other"),
+        _text("commitment_status", "Used, Unused"),
+        _text("reservation_status", "Used, Unused"),
+        _real("consumed_quantity", "quantity"),
+        _text("consumed_unit", "unit of the quantity"),
+        _text("tags", "JSON object"),
+        *PROVENANCE,
+    ),
+)
+
+PRICES = Table(
+    "prices",
+    1,
+    "Dated offers.",
+    ("provider", "gpu_model", "form_factor", "region", "term", "observed_on"),
+    (
+        _key("provider", "seller"),
+        _key("gpu_model", "device"),
+        _key("form_factor", "SXM, PCIe, NVL, ..."),
+        _key("region", "region"),
+        _key("term", "on-demand, spot, 1y, 3y, ..."),
+        _key("observed_on", "ISO date"),
+        Column("usd_per_gpu_hour", MONEY, "price", "USD/GPU-hour"),
+        _text("segment", "hyperscaler, neocloud, marketplace"),
+        _text("source_url", "where it was seen"),
+        *PROVENANCE,
+    ),
+)
+
+BENCH_RESULTS = Table(
+    "bench_results",
+    1,
+    "Results of hardware benchmarks.",
+    ("run_id", "host", "gpu_uuid", "test", "size", "dtype"),
+    (
+        _key("run_id", "run"),
+        _key("host", "node name"),
+        _key("gpu_uuid", "device identity"),
+        _key("test", "gemm, memory, all_reduce, ..."),
+        _key("size", "shape or bytes"),
+        _key("dtype", "element type"),
+        _real("value", "headline"),
+        _text("unit", "unit of value, p5, p50, p95"),
+        _real("p5", "5th percentile"),
+        _real("p50", "median"),
+        _real("p95", "95th percentile"),
+        _int("n", "samples"),
+        _real("clock_mhz", "mean SM clock in the window", "MHz"),
+        _real("power_w", "mean power in the window", "W"),
+        _real("temperature_c", "highest temperature in the window", "degC"),
+        _text("software", "versions, JSON"),
+        *PROVENANCE,
+    ),
+)
+
+BUDGETS = Table(
+    "budgets",
+    1,
+    "Money and goodput promised to a scope in a period.",
+    ("scope", "period"),
+    (
+        _key("scope", "team, project, cluster or job"),
+        _key("period", "2026-11, 2026-Q4, 2026"),
+        _money("budget_usd", "budget"),
+        _real("goodput_slo_ratio", "useful share promised", "ratio"),
+        *PROVENANCE,
+    ),
+)
+
+REJECTS = Table(
+    "rejects",
+    1,
+    "Rows that were read and not stored, each with its reason.",
+    ("source", "source_row", "reason"),
+    (
+        Column("table", TEXT, "table that it was meant for", nullable=False),
+        Column("reason", TEXT, "what was expected and what was found", nullable=False),
+        _text("field", "column concerned"),
+        _text("raw", "the row as read, at most 500 characters"),
+        *PROVENANCE,
+    ),
+)
+
+TABLES: dict[str, Table] = {
+    t.name: t
+    for t in (
+        JOBS,
+        RANKS,
+        STEPS,
+        OPS,
+        COLLECTIVES,
+        DEVICE_SAMPLES,
+        EVENTS,
+        CHARGES,
+        PRICES,
+        BENCH_RESULTS,
+        BUDGETS,
+        REJECTS,
+    )
+}
+
+
+def table(name: str) -> Table:
+    """The table called ``name``; KeyError names the ones that exist."""
+    try:
+        return TABLES[name]
+    except KeyError:
+        raise KeyError(f"no table {name!r}; there are {', '.join(TABLES)}") from None

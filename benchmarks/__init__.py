@@ -1,0 +1,1 @@
+"""Benchmarks: of the hardware (``hardware``) and of Steptax itself (``product``)."""

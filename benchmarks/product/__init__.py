@@ -1,0 +1,1 @@
+"""How fast Steptax itself is, printed by a command each."""

@@ -1,0 +1,1 @@
+"""One module per source of evidence; ``base`` is the contract, ``registry`` the list."""

@@ -1,0 +1,1 @@
+"""Streamlit pages: URL state in, one view model, one rendering."""
