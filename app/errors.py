@@ -1,10 +1,10 @@
 """Every error that Steptax raises on purpose.
 
-    SteptaxError
-    ├── UserError          the person can fix it: wrong file, unit, name, flag (exit code 2)
-    │   ├── InputError     a file or a line of it cannot be read
-    │   └── NotFoundError  no such job, table, connector
-    └── IntegrityError     ours: a number that cannot be, a record that does not close (exit code 1)
+SteptaxError
+├── UserError          the person can fix it: wrong file, unit, name, flag (exit code 2)
+│   ├── InputError     a file or a line of it cannot be read
+│   └── NotFoundError  no such job, table, connector
+└── IntegrityError     ours: a number that cannot be, a record that does not close (exit code 1)
 """
 
 from __future__ import annotations

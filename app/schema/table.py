@@ -31,8 +31,9 @@ class Column:
 class Table:
     """One table of the lake.
 
-    ``key`` identifies a row; of two rows with the same key the one ingested last holds.
-    ``by_job`` tables are partitioned by ``job_id``.
+    ``key`` identifies a row. In a ``latest_wins`` table a row with a known key is newer knowledge
+    and holds from then on; elsewhere it is a duplicate and is rejected. ``by_job`` tables are
+    partitioned by ``job_id``.
     """
 
     name: str
@@ -41,13 +42,16 @@ class Table:
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     by_job: bool = False
+    latest_wins: bool = False
 
     @cached_property
     def arrow(self) -> pa.Schema:
         """The Arrow schema, with unit and doc of each column as field metadata."""
         return pa.schema(
             [
-                pa.field(c.name, c.type, nullable=c.nullable, metadata={"unit": c.unit, "doc": c.doc})
+                pa.field(
+                    c.name, c.type, nullable=c.nullable, metadata={"unit": c.unit, "doc": c.doc}
+                )
                 for c in self.columns
             ],
             metadata={"table": self.name, "version": str(self.version)},

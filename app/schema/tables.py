@@ -6,7 +6,9 @@ from steptax.app.schema.table import FLAG, INT, INT32, MONEY, REAL, TEXT, Column
 
 #: Every table ends with where a row came from.
 PROVENANCE = (
-    Column("source", TEXT, "connector and file or address that the row was read from", nullable=False),
+    Column(
+        "source", TEXT, "connector and file or address that the row was read from", nullable=False
+    ),
     Column("source_row", INT, "line or row in that source, counted from 1; null when live"),
     Column("ingested_at_us", INT, "when the row was stored", "us", nullable=False),
 )
@@ -98,6 +100,7 @@ JOBS = Table(
         _text("account", "charge account, as text"),
         *PROVENANCE,
     ),
+    latest_wins=True,
 )
 
 RANKS = Table(
@@ -117,6 +120,7 @@ RANKS = Table(
         *PROVENANCE,
     ),
     by_job=True,
+    latest_wins=True,
 )
 
 STEPS = Table(
@@ -170,8 +174,10 @@ OPS = Table(
         _text("group", "communicator"),
         _int("seq", "sequence number inside its type or communicator"),
         _int("bytes", "message size", "bytes"),
-        # Nanoseconds: the sources give fractions of a microsecond, and a trace must come back exact.
-        Column("start_ns", INT, "start; relative to the step where the source is", "ns", nullable=False),
+        # Nanoseconds: sources give fractions of a microsecond, and a trace must come back exact.
+        Column(
+            "start_ns", INT, "start; relative to the step where the source is", "ns", nullable=False
+        ),
         Column("duration_ns", INT, "duration", "ns", nullable=False),
         *PROVENANCE,
     ),
@@ -301,6 +307,7 @@ PRICES = Table(
         _text("source_url", "where it was seen"),
         *PROVENANCE,
     ),
+    latest_wins=True,
 )
 
 BENCH_RESULTS = Table(
@@ -341,6 +348,7 @@ BUDGETS = Table(
         _real("goodput_slo_ratio", "useful share promised", "ratio"),
         *PROVENANCE,
     ),
+    latest_wins=True,
 )
 
 REJECTS = Table(

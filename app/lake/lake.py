@@ -1,0 +1,207 @@
+"""A lake: one folder that any number of collectors append to and any number of readers read.
+
+    LAKE.json                                    format version
+    tables/<table>/job=<job id>/<segment>        tables that are partitioned by job
+    tables/<table>/<segment>                     the others
+    commits/<id>.json                            ingests and compactions (see ``commits``)
+    live/job=<job id>/rank-000003.json           heartbeats, replaced in place
+
+Nobody locks and nobody waits: a segment is visible whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from steptax.app.errors import InputError, NotFoundError
+from steptax.app.lake.commits import Commit, CommitLog
+from steptax.app.lake.files import write_whole
+from steptax.app.lake.segments import (
+    Segment,
+    conform,
+    job_folder,
+    job_of_folder,
+    live_name,
+    parse_name,
+    prune,
+    read_segment,
+    write_parquet,
+)
+from steptax.app.schema import TABLES, Table, table
+
+FORMAT = 1
+
+
+class Lake:
+    """Handle on a lake. Cheap to make; safe to share between threads for reading."""
+
+    def __init__(self, root: Path | str, *, create: bool = False) -> None:
+        self.root = Path(root)
+        self.commits = CommitLog(self.root / "commits")
+        marker = self.root / "LAKE.json"
+        if marker.exists():
+            found = orjson.loads(marker.read_bytes()).get("format")
+            if found != FORMAT:
+                raise InputError(
+                    f"lake format {found} where {FORMAT} was expected",
+                    where=str(marker),
+                    hint="use the version of Steptax that wrote it, or a newer one",
+                )
+        elif create:
+            write_whole(marker, orjson.dumps({"format": FORMAT}))
+        elif not (self.root / "tables").is_dir():
+            raise NotFoundError(
+                "there is no lake here",
+                where=str(self.root),
+                hint="name one with --lake, or make one: steptax demo, steptax ingest",
+            )
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def folder(self, name: str, job_id: str | None = None) -> Path:
+        """Folder of a table, or of one job in it."""
+        base = self.root / "tables" / table(name).name
+        return base if job_id is None else base / job_folder(job_id)
+
+    def job_ids(self, name: str) -> list[str]:
+        """Jobs that have a folder in the by-job table ``name``, sorted."""
+        base = self.folder(name)
+        if not base.is_dir():
+            return []
+        found = (job_of_folder(entry.name) for entry in base.iterdir())
+        return sorted(job for job in found if job is not None)
+
+    def segments(
+        self,
+        name: str,
+        job_id: str | None = None,
+        *,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> list[Segment]:
+        """Visible segments, oldest name first. Without ``job_id``: those of every job."""
+        commits = self.commits.all()
+        removed = {path for commit in commits.values() for path in commit.removes}
+        spec = table(name)
+        jobs: Sequence[str | None] = (
+            [None] if not spec.by_job else [job_id] if job_id is not None else self.job_ids(name)
+        )
+        found: list[Segment] = []
+        for job in jobs:
+            folder = self.folder(name, job)
+            try:
+                entries = sorted(entry.name for entry in folder.iterdir())
+            except FileNotFoundError:
+                continue
+            prefix = folder.relative_to(self.root).as_posix()
+            for entry in entries:
+                parsed = parse_name(entry)
+                if parsed is None or f"{prefix}/{entry}" in removed:
+                    continue
+                if parsed.commit_id is not None and parsed.commit_id not in commits:
+                    continue
+                found.append(
+                    Segment(name, job, folder / entry, parsed.first, parsed.last, parsed.rows)
+                )
+        return list(prune(found, first_step, last_step))
+
+    def version(self, name: str, job_id: str | None = None) -> str:
+        """Changes exactly when the visible rows may have changed: the key of every cache."""
+        digest = hashlib.sha256()
+        for segment in self.segments(name, job_id):
+            digest.update(segment.path.name.encode() + b"\n")
+        return digest.hexdigest()[:16]
+
+    def read(self, name: str, job_id: str | None = None) -> pa.Table:
+        """All rows of a small table; of a ``latest_wins`` table the newest row of each key."""
+        spec = table(name)
+        parts = [read_segment(spec, segment) for segment in self.segments(name, job_id)]
+        rows = pa.concat_tables(parts) if parts else spec.arrow.empty_table()
+        return newest_of_each_key(spec, rows) if spec.latest_wins else rows
+
+    def heartbeats(self, job_id: str) -> list[dict[str, Any]]:
+        """What each rank's recorder last said of itself, by rank; empty when nothing is live."""
+        folder = self.root / "live" / job_folder(job_id)
+        beats = []
+        for path in sorted(folder.glob("rank-*.json")):
+            try:
+                beats.append(orjson.loads(path.read_bytes()))
+            except (FileNotFoundError, orjson.JSONDecodeError):
+                continue  # replaced or removed while we looked: the next look sees it
+        return beats
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def append(self, name: str, rows: pa.Table, *, source: str) -> list[Path]:
+        """Append rows, visible at once. Returns the segments written (one per job)."""
+        spec = table(name)
+        rows = stamp(spec, rows, source, time.time_ns() // 1000)
+        written = []
+        for job, part in split_by_job(spec, rows):
+            path = self.folder(name, job) / live_name(part)
+            write_parquet(path, spec, part)
+            written.append(path)
+        return written
+
+    def commit(self, commit: Commit) -> None:
+        """Make an ingest or a compaction visible."""
+        self.commits.write(commit)
+
+    def relative(self, path: Path) -> str:
+        """``path`` as commits name it."""
+        return path.relative_to(self.root).as_posix()
+
+    def row_counts(self) -> dict[str, int]:
+        """Visible rows per table, from the segments' names alone."""
+        return {name: sum(s.rows for s in self.segments(name)) for name in TABLES}
+
+
+def stamp(spec: Table, rows: pa.Table, source: str, now_us: int) -> pa.Table:
+    """Add provenance and bring to the schema of ``spec``."""
+    count = rows.num_rows
+    for name, value in (
+        ("source", pa.scalar(source, pa.string())),
+        ("ingested_at_us", pa.scalar(now_us, pa.int64())),
+    ):
+        column = pa.repeat(value, count)
+        index = rows.column_names.index(name) if name in rows.column_names else -1
+        rows = (
+            rows.append_column(name, column) if index < 0 else rows.set_column(index, name, column)
+        )
+    return conform(spec, rows)
+
+
+def split_by_job(spec: Table, rows: pa.Table) -> list[tuple[str | None, pa.Table]]:
+    """``rows`` per job for a by-job table, else as they are."""
+    if rows.num_rows == 0:
+        return []
+    if not spec.by_job:
+        return [(None, rows)]
+    jobs = pc.unique(rows["job_id"]).to_pylist()
+    if len(jobs) == 1:
+        return [(jobs[0], rows)]
+    return [(job, rows.filter(pc.equal(rows["job_id"], job))) for job in jobs]
+
+
+def newest_of_each_key(spec: Table, rows: pa.Table) -> pa.Table:
+    """The row ingested last for each key; of equal times the one read last."""
+    if rows.num_rows == 0:
+        return rows
+    order = pa.array(range(rows.num_rows), pa.int64())
+    ranked = rows.append_column("_order", order).sort_by(
+        [("ingested_at_us", "ascending"), ("_order", "ascending")]
+    )
+    newest = (
+        ranked.append_column("_place", order)
+        .group_by(list(spec.key))
+        .aggregate([("_place", "max")])
+    )
+    return ranked.take(newest["_place_max"].sort()).select(list(spec.names))

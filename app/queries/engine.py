@@ -1,0 +1,129 @@
+"""Running a named query on a lake with DuckDB, in process."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from steptax.app.lake import Lake, Segment
+from steptax.app.queries.texts import query
+from steptax.app.schema import Table, table
+
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
+_DUCK_TYPES = {
+    pa.string(): "VARCHAR",
+    pa.int64(): "BIGINT",
+    pa.int32(): "INTEGER",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+    pa.decimal128(38, 12): "DECIMAL(38, 12)",
+}
+
+
+class DuckEngine:
+    """One in-memory database; every call runs on a cursor of its own.
+
+    A connection that threads share gives errors and wrong values, so nothing here ever queries the
+    connection itself.
+    """
+
+    def __init__(self, lake: Lake, *, threads: int | None = None) -> None:
+        self.lake = lake
+        config: dict[str, Any] = {"autoinstall_known_extensions": False}
+        if threads is not None:
+            config["threads"] = threads
+        self._connection = duckdb.connect(config=config)
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        name: str,
+        *,
+        job_id: str | None = None,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        **parameters: object,
+    ) -> pa.Table:
+        """Run query ``name``; by-job tables are read for ``job_id`` only, when it is given.
+
+        ``first_step`` and ``last_step`` leave out segments that hold no such step; a query that
+        must filter exactly says so in its text.
+        """
+        spec = query(name)
+        available: dict[str, object] = {
+            "job_id": job_id,
+            "first_step": first_step,
+            "last_step": last_step,
+            **parameters,
+        }
+        values = {key: available[key] for key in spec.parameters}
+        views = [
+            f"{t} AS (SELECT * FROM {self._relation(table(t), job_id, first_step, last_step)})"
+            for t in spec.tables
+        ]
+        text = _PARAMETER.sub(r"$\1", _prepend(views, spec.text))
+        with self._lock:
+            cursor = self._connection.cursor()
+        try:
+            return cursor.sql(text, params=values).to_arrow_table()
+        finally:
+            cursor.close()
+
+    def _relation(
+        self, spec: Table, job_id: str | None, first: int | None, last: int | None
+    ) -> str:
+        segments = self.lake.segments(
+            spec.name, job_id if spec.by_job else None, first_step=first, last_step=last
+        )
+        parts = []
+        parquet = [s for s in segments if s.is_parquet]
+        lines = [s for s in segments if not s.is_parquet]
+        if parquet:
+            parts.append(
+                f"SELECT {', '.join(map(_quoted, spec.names))} FROM "
+                f"read_parquet({_paths(parquet)}, hive_partitioning = false)"
+            )
+        if lines:
+            columns = ", ".join(f"{_quoted(f.name)}: '{_DUCK_TYPES[f.type]}'" for f in spec.arrow)
+            parts.append(
+                f"SELECT {', '.join(map(_quoted, spec.names))} FROM read_json({_paths(lines)}, "
+                f"format = 'newline_delimited', columns = {{{columns}}})"
+            )
+        if not parts:
+            nothing = ", ".join(
+                f"CAST(NULL AS {_DUCK_TYPES[f.type]}) AS {_quoted(f.name)}" for f in spec.arrow
+            )
+            parts.append(f"SELECT {nothing} WHERE false")
+        union = " UNION ALL ".join(parts)
+        if not spec.latest_wins:
+            return f"({union})"
+        keys = ", ".join(spec.key)
+        return (
+            f"(SELECT * FROM ({union}) QUALIFY row_number() OVER "
+            f"(PARTITION BY {keys} ORDER BY ingested_at_us DESC, source_row DESC NULLS LAST) = 1)"
+        )
+
+
+def _prepend(views: Sequence[str], text: str) -> str:
+    """Put the tables before the query's own common table expressions."""
+    if not views:
+        return text
+    body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
+    body = body.strip()
+    head = "WITH " + ",\n".join(views)
+    if re.match(r"WITH\b", body):
+        return f"{head},\n{body[4:].lstrip()}"
+    return f"{head}\n{body}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _paths(segments: Sequence[Segment]) -> str:
+    return "[" + ", ".join("'" + str(s.path).replace("'", "''") + "'" for s in segments) + "]"

@@ -1,0 +1,57 @@
+"""The named queries: one ``.sql`` file each, in the subset that DuckDB and Spark both speak.
+
+Subset: ``max_by`` not ``arg_max``; ``WITHIN GROUP``; ``CAST(floor(a / b) AS INT)`` not ``//``;
+float literals as ``1.0e0``; ``ORDER BY`` with full tie-breaks; parameters as ``:name``; tables by
+their schema's name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from steptax.app.schema import TABLES
+
+_FOLDER = Path(__file__).parent / "sql"
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
+
+
+@dataclass(frozen=True)
+class Query:
+    """One named text. ``tables`` are the schema's tables that it reads."""
+
+    name: str
+    text: str
+    tables: tuple[str, ...]
+    parameters: tuple[str, ...]
+
+    @property
+    def doc(self) -> str:
+        """The leading comment of the file."""
+        lines = []
+        for line in self.text.splitlines():
+            if not line.startswith("--"):
+                break
+            lines.append(line.removeprefix("--").strip())
+        return " ".join(lines)
+
+
+def _load(path: Path) -> Query:
+    text = path.read_text(encoding="utf-8")
+    body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
+    tables = tuple(name for name in TABLES if re.search(rf"\b(?:FROM|JOIN) {name}\b", body))
+    parameters = tuple(dict.fromkeys(_PARAMETER.findall(body)))
+    return Query(path.stem, text, tables, parameters)
+
+
+#: Every query by name.
+QUERIES: dict[str, Query] = {path.stem: _load(path) for path in sorted(_FOLDER.glob("*.sql"))}
+
+
+def query(name: str) -> Query:
+    """The query called ``name``; KeyError names the ones that exist."""
+    try:
+        return QUERIES[name]
+    except KeyError:
+        raise KeyError(f"no query {name!r}; there are {', '.join(QUERIES)}") from None
