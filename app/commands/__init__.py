@@ -1,0 +1,1 @@
+"""The commands of the ``steptax`` program, one module per group."""

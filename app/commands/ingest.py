@@ -1,0 +1,124 @@
+"""``steptax ingest`` and ``steptax connectors``: files into the lake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from steptax.app.commands.options import JsonFlag, LakeFlag, open_lake
+from steptax.app.commands.output import console, show, table_of
+from steptax.app.errors import UserError
+from steptax.app.ingest import ingest_file
+from steptax.app.lake.ingest import IngestResult
+from steptax.connectors.base import Options
+from steptax.connectors.registry import CONNECTORS
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command("ingest")(ingest_command)
+    app.command("connectors")(connectors_command)
+
+
+def ingest_command(
+    kind: Annotated[str, typer.Argument(help="what the files are: steptax connectors lists them")],
+    paths: Annotated[list[Path], typer.Argument(help="files")],
+    job: Annotated[str | None, typer.Option("--job", help="job id; else the file's name")] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", metavar="OURS=THEIRS", help="column mapping; sums as a+b; repeatable"
+        ),
+    ] = None,
+    time_unit: Annotated[
+        str | None, typer.Option("--time-unit", help="ns, us, ms, s or relative")
+    ] = None,
+    meta: Annotated[Path | None, typer.Option("--meta", help="sizes of the job, YAML")] = None,
+    attempt: Annotated[int, typer.Option("--attempt", min=0, help="attempt of the job")] = 0,
+    world_size: Annotated[
+        int | None, typer.Option("--world-size", min=1, help="ranks, where the file has fewer")
+    ] = None,
+    gpu_model: Annotated[str | None, typer.Option("--gpu-model", help="device of the job")] = None,
+    lake: LakeFlag = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import files once. The same file twice adds nothing; bad rows are kept with their reason."""
+    options = Options(
+        job_id=job,
+        attempt=attempt,
+        mapping=_pairs(mapping or []),
+        time_unit=time_unit,
+        meta=meta,
+        world_size=world_size,
+        gpu_model=gpu_model,
+    )
+    store = open_lake(lake, create=True)
+    results = [ingest_file(store, kind, path, options) for path in paths]
+    tables: dict[str, dict[str, int]] = {}
+    for result in results:
+        for field in ("accepted", "rejected", "stored_before"):
+            for table, count in getattr(result, field).items():
+                row = tables.setdefault(table, {"accepted": 0, "rejected": 0, "stored_before": 0})
+                row[field] += count
+    data: dict[str, Any] = {
+        "tables": tables,
+        "rejects": [
+            {"source": result.source, **reject}
+            for result in results
+            for reject in result.first_rejects
+        ],
+        "job_ids": sorted({job_id for result in results for job_id in result.job_ids}),
+        "ingests": [
+            {"id": result.ingest_id, "source": result.source, "already": result.already}
+            for result in results
+        ],
+    }
+    notes = list(dict.fromkeys(note for result in results for note in result.notes))
+    show(data, as_json=as_json, text=lambda: _print(results, data), warnings=notes)
+
+
+def _pairs(pairs: list[str]) -> dict[str, str]:
+    mapping = {}
+    for pair in pairs:
+        ours, sign, theirs = pair.partition("=")
+        if not sign or not ours.strip() or not theirs.strip():
+            raise UserError(
+                f"expected OURS=THEIRS, found {pair!r}",
+                where="--map",
+                hint="for example --map rank=worker --map duration=forward_ms+backward_ms",
+            )
+        mapping[ours.strip()] = theirs.strip()
+    return mapping
+
+
+def _print(results: list[IngestResult], data: dict[str, Any]) -> None:
+    for result in results:
+        state = "was stored before" if result.already else "stored"
+        console.print(f"{result.source}: {state}")
+    rows = [
+        [name, *(f"{counts[c]:,}" for c in ("accepted", "rejected", "stored_before"))]
+        for name, counts in data["tables"].items()
+    ]
+    console.print(table_of("", ("table", "accepted", "rejected", "stored before"), rows))
+    for reject in data["rejects"]:
+        place = f"line {reject['row']}" if reject["row"] else "no line"
+        field = f", {reject['field']}" if reject["field"] else ""
+        console.print(f"  rejected: {reject['source']}, {place}{field}: {reject['reason']}")
+    if data["job_ids"]:
+        console.print("next: " + "; ".join(f"steptax job {j}" for j in data["job_ids"][:3]))
+
+
+def connectors_command(as_json: JsonFlag = False) -> None:
+    """List the kinds of files and sources that can be read, and what each gives."""
+    data = [
+        {"kind": connector.kind, "title": connector.title, "doc": connector.doc}
+        for connector in CONNECTORS.values()
+    ]
+    rows = [[str(row["kind"]), str(row["title"])] for row in data]
+    show(
+        data,
+        as_json=as_json,
+        text=lambda: console.print(table_of("Connectors", ("kind", "reads"), rows)),
+    )

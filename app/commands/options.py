@@ -1,0 +1,50 @@
+"""Flags that several commands share."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from steptax.app.errors import UserError
+from steptax.app.lake import Lake
+from steptax.app.settings import Settings
+
+LakeFlag = Annotated[
+    Path | None,
+    typer.Option("--lake", help="root of the lake; else $STEPTAX_LAKE, else ./steptax-lake"),
+]
+JsonFlag = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+PriceFlag = Annotated[
+    str | None,
+    typer.Option("--price", metavar="USD", help="price per GPU-hour in USD; none is assumed"),
+]
+
+
+def lake_root(flag: Path | None) -> Path:
+    """The lake that was named, or the installation's."""
+    return flag if flag is not None else Settings().lake
+
+
+def open_lake(flag: Path | None, *, create: bool = False) -> Lake:
+    """The lake that was named, or the installation's; NotFoundError where there is none."""
+    return Lake(lake_root(flag), create=create)
+
+
+def price_of(flag: str | None) -> Decimal | None:
+    """The price that was given, or the installation's, or None."""
+    if flag is None:
+        return Settings().price_usd_per_gpu_hour
+    try:
+        price = Decimal(flag.removeprefix("$"))
+    except InvalidOperation:
+        price = Decimal(-1)
+    if not price.is_finite() or price <= 0:
+        raise UserError(
+            f"expected a price above 0 in USD per GPU-hour, found {flag!r}",
+            where="--price",
+            hint="for example --price 2.00",
+        )
+    return price
