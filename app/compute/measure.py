@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, Self
 
 from steptax.app.errors import IntegrityError
 
@@ -68,17 +68,21 @@ class Measure:
                 raise IntegrityError(f"a bound must be finite, not {bound} {self.unit}")
 
     @classmethod
-    def missing(cls, unit: str, reason: str, *, level: Level | None = None) -> Measure:
+    def missing(cls, unit: str, reason: str, *, level: Level | None = None) -> Self:
         """No value, and why."""
         return cls(None, unit, level=level, reason=reason)
 
     def map(self, function: Callable[[float], float], unit: str, *inputs: str) -> Measure:
-        """Apply an increasing function to value and bounds; a missing value stays missing."""
+        """Apply a monotone function to value and bounds; a missing value stays missing."""
+        low = None if self.low is None else function(self.low)
+        high = None if self.high is None else function(self.high)
+        if low is not None and high is not None and low > high:
+            low, high = high, low
         return Measure(
             None if self.value is None else function(self.value),
             unit,
-            low=None if self.low is None else function(self.low),
-            high=None if self.high is None else function(self.high),
+            low=low,
+            high=high,
             level=self.level,
             inputs=self.inputs + inputs,
             warnings=self.warnings,

@@ -42,7 +42,7 @@ def find_duplicates(
     """
     if not staged:
         return []
-    keys = ", ".join(spec.key)
+    keys = ", ".join(f'"{k}"' for k in spec.key)
     connection = duckdb.connect()
     try:
         connection.execute("SET preserve_insertion_order = false")
@@ -60,9 +60,11 @@ def find_duplicates(
             else f"SELECT {keys} FROM staged WHERE false"
         )
         connection.execute(f"CREATE TEMP TABLE outside AS {old}")
-        label = " || ', ' || ".join(f"'{k} ' || {k}" for k in spec.key if k != "job_id") or "job_id"
+        names = [k for k in spec.key if k != "job_id"] or ["job_id"]
+        label = " || ', ' || ".join(f"'{k} ' || \"{k}\"" for k in names)
         order = "source_row NULLS LAST, filename, file_row_number"
-        values = [c for c in spec.names if c not in {"source", "source_row", "ingested_at_us"}]
+        provenance = {"source", "source_row", "ingested_at_us"}
+        values = [f'"{c}"' for c in spec.names if c not in provenance]
         same = f"hash({', '.join(values)})"
         rows = connection.execute(
             f"""

@@ -34,7 +34,8 @@ class IngestResult:
     """What one input gave.
 
     ``already`` means that this very input was stored before and nothing was added;
-    ``stored_before`` counts rows of a new input whose key the lake had (a log that has grown, say).
+    ``stored_before`` counts rows of a new input whose key the lake had (a log that has grown, say);
+    ``repeated`` counts those of the rejects whose key stood in the input before.
     """
 
     ingest_id: str
@@ -43,6 +44,7 @@ class IngestResult:
     accepted: dict[str, int]
     rejected: dict[str, int]
     stored_before: dict[str, int]
+    repeated: dict[str, int]
     first_rejects: tuple[dict[str, Any], ...]
     job_ids: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
@@ -72,6 +74,7 @@ class Ingest:
         self._accepted: Counter[str] = Counter()
         self._rejected: Counter[str] = Counter()
         self._stored_before: Counter[str] = Counter()
+        self._repeated: Counter[str] = Counter()
         self._rejects: list[Reject] = []
         self._notes: dict[str, None] = {}
         self._jobs: set[str] = set()
@@ -104,6 +107,7 @@ class Ingest:
             dict(self._accepted),
             dict(self._rejected),
             dict(self._stored_before),
+            dict(self._repeated),
             tuple(_reject_json(r) for r in self._rejects[:SHOWN_REJECTS]),
             tuple(sorted(self._jobs)),
             tuple(self._notes),
@@ -119,6 +123,7 @@ class Ingest:
                     "source": self.source,
                     "accepted": result.accepted,
                     "rejected": result.rejected,
+                    "repeated": result.repeated,
                     "first_rejects": list(result.first_rejects),
                     "job_ids": list(result.job_ids)[:1000],
                     "notes": list(result.notes),
@@ -166,6 +171,7 @@ class Ingest:
             if duplicate.repeats is None:
                 self._stored_before[spec.name] += 1
                 continue
+            self._repeated[spec.name] += 1
             self._reject(
                 Reject(
                     spec.name,
@@ -236,6 +242,7 @@ def ingest(
             dict.fromkeys(was["accepted"], 0),
             dict(was["rejected"]),
             dict(was["accepted"]),
+            dict(was["repeated"]),
             tuple(was["first_rejects"]),
             tuple(was["job_ids"]),
             (*was["notes"], "this input was stored before; nothing was added"),

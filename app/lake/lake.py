@@ -127,6 +127,14 @@ class Lake:
         rows = pa.concat_tables(parts) if parts else spec.arrow.empty_table()
         return newest_of_each_key(spec, rows) if spec.latest_wins else rows
 
+    def live_job_ids(self) -> list[str]:
+        """Jobs whose recorders have given a sign of life, sorted."""
+        folder = self.root / "live"
+        if not folder.is_dir():
+            return []
+        found = (job_of_folder(entry.name) for entry in folder.iterdir())
+        return sorted(job for job in found if job is not None)
+
     def heartbeats(self, job_id: str) -> list[dict[str, Any]]:
         """What each rank's recorder last said of itself, by rank; empty when nothing is live."""
         folder = self.root / "live" / job_folder(job_id)

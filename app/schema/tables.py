@@ -98,6 +98,7 @@ JOBS = Table(
         _real("gpu_hours", "GPU-hours as the source states them", "GPU-hours"),
         _text("time_basis", "'wall' = real time; 'relative' = durations are normalised"),
         _text("account", "charge account, as text"),
+        _text("period", "billing period as the source states it, when it has no dates"),
         *PROVENANCE,
     ),
     latest_wins=True,

@@ -118,12 +118,12 @@ class Card:
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """One bucket of the ledger."""
+    """One bucket of the ledger; None where it was not measured, which is not zero."""
 
     bucket: str
     title: str
-    gpu_seconds: float
-    share: float
+    gpu_seconds: float | None
+    share: float | None
     usd: Decimal | None
     is_loss: bool
     note: str | None = None
@@ -180,7 +180,10 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Grid:
-    """Mean excess in ms by DP replica (across) and pipeline stage (down); NaN where no rank is."""
+    """Mean work less the median rank's, in ms, by DP replica (across) and pipeline stage (down).
+
+    NaN where no rank is.
+    """
 
     excess_ms: FloatArray
     dp: IntArray
@@ -200,7 +203,7 @@ class RankRow:
     stage: int | None
     dp: int | None
     work_ms: float
-    excess_ms: float
+    excess_ms: float | None
     excess_low_ms: float | None
     excess_high_ms: float | None
     persistence: float

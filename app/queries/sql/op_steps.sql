@@ -8,9 +8,8 @@ WITH span AS (
 SELECT
     o.step, o.rank, max(o.dp) AS dp, max(o.pp) AS pp,
     max(span.end_ns - span.start_ns) AS duration_ns,
-    sum(CASE WHEN o.op_type IN ('forward-compute', 'backward-compute')
-        THEN o.duration_ns ELSE 0 END) AS compute_ns,
-    sum(CASE WHEN o.op_type = 'gc' THEN o.duration_ns ELSE 0 END) AS gc_ns
+    CAST(sum(CASE WHEN o.op_type IN ('forward-compute', 'backward-compute')
+        THEN o.duration_ns ELSE 0 END) AS BIGINT) AS compute_ns
 FROM ops o
 JOIN span ON o.step = span.step
 GROUP BY o.step, o.rank

@@ -1,0 +1,145 @@
+"""The straggler card as labelled fields, each with its interval, its evidence and its formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from steptax.app.compute.measure import Measure
+from steptax.app.format import format_count, format_interval, format_value
+from steptax.app.metrics import help_of
+from steptax.app.views.models import JobView
+
+_LISTED = 6
+
+
+@dataclass(frozen=True)
+class Field:
+    """One line of the card. ``detail`` is said smaller; ``is_missing`` makes ``text`` a reason."""
+
+    key: str
+    label: str
+    text: str
+    detail: str = ""
+    help: str | None = None
+    is_missing: bool = False
+
+
+def card_fields(view: JobView) -> tuple[Field, ...]:
+    """Every line of the card, top to bottom; what cannot be known says why."""
+    card = view.card
+    fields = [
+        _measure(
+            "job_utilisation",
+            "job utilisation",
+            card.job_utilisation,
+            "job_utilisation_ratio",
+            f"step {value_text(card.step_ms)}, ideal {value_text(card.ideal_step_ms)}, "
+            f"S = {value_text(card.slowdown)}",
+        ),
+        _measure("straggler_tax", "straggler tax", card.straggler_tax, "straggler_tax_ratio"),
+        Field("dominant_cause", "largest loss", card.dominant_cause),
+    ]
+    if card.culprit_rank is not None:
+        others = [rank for rank in card.culprit_ranks if rank != card.culprit_rank]
+        fields += [
+            Field(
+                "culprit",
+                "largest straggler",
+                f"rank {card.culprit_rank}",
+                " · ".join(part for part in (card.culprit_place, _also(others)) if part),
+            ),
+            Field(
+                "scope",
+                "scope",
+                card.culprit_scope or "no TP, PP or DP group is known for it",
+                is_missing=card.culprit_scope is None,
+            ),
+            _measure(
+                "phase",
+                "phase",
+                card.phase_share,
+                "phase_share_ratio",
+                f"of its excess is {card.phase}" if card.phase else "",
+            ),
+        ]
+    fields += [
+        _measure("excess", "excess step time", card.excess_ms, "excess_ms", card.excess_against),
+        _measure(
+            "persistence",
+            "persistence",
+            card.persistence,
+            "persistence_ratio",
+            "of the steps",
+        ),
+        _measure(
+            "stability",
+            "same culprit",
+            card.stability,
+            "stability_ratio",
+            "of the slow steps",
+        ),
+        Field("probable_cause", "probable cause", card.probable_cause),
+        *(Field("evidence_for", "for it", text) for text in card.evidence_for),
+        *(Field("evidence_against", "against it", text) for text in card.evidence_against),
+        *(Field("would_settle", "would settle it", text) for text in card.would_settle),
+        *_costs(view),
+        Field("next_action", "next", card.next_action, _steps(card.slow_steps)),
+        Field("level", "evidence", card.level, card.estimate_note or ""),
+    ]
+    return tuple(fields)
+
+
+def value_text(measure: Measure, title: str = "") -> str:
+    """The value alone, or ``unknown``; without its unit where ``title`` is the unit already."""
+    return format_value(measure.value, "" if measure.unit == title else measure.unit)
+
+
+def basis_text(measure: Measure) -> str:
+    """What stands under a value: its interval and evidence, or why it is missing."""
+    if measure.value is None:
+        return measure.reason or ""
+    interval = format_interval(measure)
+    parts = [interval, None if measure.level is None else measure.level.label]
+    return " · ".join(part for part in parts if part)
+
+
+def about_text(measure: Measure, metric_id: str, *more: str) -> str:
+    """For a tooltip: all digits, the formula, and what limits the number."""
+    full = "" if measure.value is None else format_value(measure.value, measure.unit, full=True)
+    parts = [full, *more, help_of(metric_id), *measure.warnings]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _measure(key: str, label: str, measure: Measure, metric_id: str, detail: str = "") -> Field:
+    if measure.value is None:
+        return Field(key, label, f"unknown: {measure.reason}", "", help_of(metric_id), True)
+    interval = format_interval(measure)
+    text = value_text(measure) + (f" ({interval})" if interval else "")
+    level = None if measure.level is None else measure.level.label
+    details = " · ".join(part for part in (detail, level) if part)
+    return Field(key, label, text, details, help_of(metric_id))
+
+
+def _costs(view: JobView) -> list[Field]:
+    card = view.card
+    per_day, per_hour = card.cost_per_day_usd, card.cost_per_hour_usd
+    field = _measure("cost", "costs", per_day, "recoverable_usd_per_day", view.price.basis)
+    if per_hour.value is None or per_day.value is None:
+        return [field]
+    window = card.cost_window_usd
+    parts = [value_text(per_hour)]
+    if window.value is not None:
+        parts.append(f"{value_text(window)} in this window")
+    return [Field("cost", "costs", field.text, " · ".join([*parts, view.price.basis]), field.help)]
+
+
+def _also(ranks: list[int]) -> str:
+    if not ranks:
+        return ""
+    listed = ", ".join(map(str, ranks[:_LISTED]))
+    more = len(ranks) - _LISTED
+    return f"also {listed}" + (f" and {format_count(more)} more" if more > 0 else "")
+
+
+def _steps(steps: tuple[int, ...]) -> str:
+    return f"see steps {', '.join(map(str, steps[:_LISTED]))}" if steps else ""

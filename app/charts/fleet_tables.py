@@ -1,0 +1,98 @@
+"""Tables over jobs, teams and sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from steptax.app.charts.tables import Column, Table, table
+from steptax.app.metrics import METRICS
+from steptax.app.views.models import HealthView, JobSummary
+
+
+def jobs_table(jobs: Sequence[JobSummary]) -> Table:
+    """One line per job, in the order given."""
+    columns = (
+        Column("job_id", "job", "text"),
+        Column("recoverable_usd", "recoverable", "usd", "what persistent stragglers cost"),
+        Column("straggler_tax", "straggler tax", "ratio", "waiting / paid GPU time"),
+        Column("spend_usd", "spend", "usd", "GPU-hours x price"),
+        Column("gpu_hours", "GPU-hours", "number"),
+        Column("dominant_cause", "largest loss", "text"),
+        Column("team", "team", "text"),
+        Column("owner", "owner", "text"),
+        Column("state", "state", "text"),
+        Column("world_size", "ranks", "count"),
+        Column("start_us", "start", "time"),
+        Column("name", "name", "text"),
+        Column("coverage", "rests on", "text"),
+    )
+    rows = [[_plain(getattr(job, column.key)) for column in columns] for job in jobs]
+    return table(
+        columns,
+        rows,
+        sum_of={"recoverable_usd": "USD", "spend_usd": "USD", "gpu_hours": "GPU-hours"},
+    )
+
+
+def teams_table(by_team: Sequence[dict[str, Any]]) -> Table:
+    """Showback: what each team's jobs held and cost; jobs without a team have their own line."""
+    columns = (
+        Column("team", "team", "text"),
+        Column("jobs", "jobs", "count"),
+        Column("gpu_hours", "GPU-hours", "number"),
+        Column("spend_usd", "spend", "usd"),
+        Column("recoverable_usd", "recoverable", "usd"),
+    )
+    rows = [[_plain(team.get(column.key)) for column in columns] for team in by_team]
+    return table(
+        columns,
+        rows,
+        sum_of={"gpu_hours": "GPU-hours", "spend_usd": "USD", "recoverable_usd": "USD"},
+    )
+
+
+def sources_table(view: HealthView) -> Table:
+    """Where rows came from, and how long ago."""
+    columns = (
+        Column("source", "source", "text"),
+        Column("kind", "kind", "text"),
+        Column("tables", "tables", "text"),
+        Column("accepted", "rows", "count"),
+        Column("rejected", "rejected", "count"),
+        Column("last_us", "newest", "time"),
+        Column("lag_s", "lag, s", "number"),
+        Column("state", "state", "text"),
+    )
+    rows = [[getattr(source, column.key) for column in columns] for source in view.sources]
+    return table(columns, rows)
+
+
+def stored_table(view: HealthView) -> Table:
+    """Rows and segments by table."""
+    columns = (
+        Column("table", "table", "text"),
+        Column("rows", "rows", "count"),
+        Column("segments", "segments", "count"),
+    )
+    rows = [(name, count, view.segments.get(name)) for name, count in view.rows.items()]
+    return table(columns, rows)
+
+
+def metrics_table() -> Table:
+    """The metric registry."""
+    columns = (
+        Column("title", "metric", "text"),
+        Column("formula", "formula", "text"),
+        Column("unit", "unit", "text"),
+        Column("good_direction", "better", "text"),
+        Column("doc", "meaning", "text"),
+        Column("id", "id", "text"),
+    )
+    rows = [[getattr(spec, column.key) for column in columns] for spec in METRICS.values()]
+    return table(columns, rows)
+
+
+def _plain(value: Any) -> Any:
+    """The value of a measure, or the value itself."""
+    return value.value if hasattr(value, "reason") else value

@@ -1,0 +1,248 @@
+"""Rank by step, and pipeline stage by data-parallel replica: who exceeds the peers, where."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+
+from steptax.app.charts.style import blank
+from steptax.app.theme import Palette
+from steptax.app.views.models import Grid, HeatMap, IntArray, Series
+
+Cells = npt.NDArray[np.int16] | npt.NDArray[np.float32]
+
+_BASE64 = 4 / 3
+_INT16 = 32_767
+_LABELLED_CELLS = 256
+
+
+def heat_figure(
+    heat: HeatMap,
+    palette: Palette,
+    *,
+    chosen: tuple[int | None, int | None] = (None, None),
+    budget_bytes: int,
+) -> go.Figure:
+    """Excess over the peers' median by rank (down) and step (across).
+
+    ``chosen`` rank and step are marked. ``heat`` must have been brought to ``budget_bytes`` by
+    ``fit`` before, so that a cell that is clicked is the cell that was sent.
+    """
+    values, unit = encode(heat, budget_bytes)
+    to_unit = 1000.0 if unit == "µs" else 1.0
+    rows = _labels(heat.ranks, heat.rank_edges)
+    columns = _labels(heat.steps, heat.step_edges)
+    figure = blank(360)
+    # Not as titles of axes: they would cost the width that a telephone does not have.
+    peak = "largest excess of the cell" if heat.is_pooled else "excess over peers"
+    figure.add_trace(
+        go.Heatmap(
+            z=values,
+            x=columns,
+            y=rows,
+            zmin=-heat.colour_limit_ms * to_unit,
+            zmax=heat.colour_limit_ms * to_unit,
+            zmid=0,
+            colorscale=_scale(palette.diverging),
+            colorbar={"title": {"text": unit}, "thickness": 12, "outlinewidth": 0, "x": 1.0},
+            hovertemplate=(
+                f"rank %{{y}}<br>step %{{x}}<br>{peak} %{{z:+.3~g}} {unit}<extra></extra>"
+            ),
+            hoverongaps=False,
+        )
+    )
+    figure.update_layout(dragmode="select", plot_bgcolor=palette.missing)
+    figure.update_xaxes(
+        type="category", showgrid=False, title={"text": "step"}, **_ticks(columns, 8)
+    )
+    figure.update_yaxes(
+        type="category",
+        showgrid=False,
+        autorange="reversed",
+        title={"text": "rank"},
+        **_ticks(rows, 12),
+    )
+    _mark(figure, heat, palette, chosen)
+    return figure
+
+
+def encode(heat: HeatMap, budget_bytes: int) -> tuple[Cells, str]:
+    """The cells in the smallest exact-enough type, and their unit.
+
+    float32 in ms where it fits ``budget_bytes``; else int16 in µs or ms, whichever holds the
+    largest value, where every cell is known. An integer has no word for a missing cell.
+    """
+    cells = heat.excess_ms
+    if cells.size * 4 * _BASE64 <= budget_bytes or bool(np.isnan(cells).any()):
+        return cells.astype(np.float32), "ms"
+    largest = float(np.abs(cells).max())
+    for unit, factor in (("µs", 1000.0), ("ms", 1.0)):
+        if largest * factor <= _INT16:
+            return np.rint(cells * factor).astype(np.int16), unit
+    return cells.astype(np.float32), "ms"
+
+
+def fit(heat: HeatMap, budget_bytes: int) -> HeatMap:
+    """Pool further, by the largest excess, until the cells fit ``budget_bytes``.
+
+    Steps are pooled before ranks: a rank is what a person looks for.
+    """
+    while True:
+        values, _ = encode(heat, budget_bytes)
+        if values.nbytes * _BASE64 <= budget_bytes or heat.excess_ms.size <= 1:
+            return heat
+        if heat.excess_ms.shape[1] > 64:
+            step_edges = _halved(heat.step_edges)
+            cells = _pool(heat.excess_ms, 1)
+            heat = replace(heat, excess_ms=cells, step_edges=step_edges)
+        else:
+            rank_edges = _halved(heat.rank_edges)
+            cells = _pool(heat.excess_ms, 0)
+            heat = replace(heat, excess_ms=cells, rank_edges=rank_edges)
+
+
+def cell_at(heat: HeatMap, series: Series, row: int, column: int) -> tuple[int, int]:
+    """The rank and step that a cell stands for.
+
+    Of a pooled cell it is the step whose slowest rank lies in the cell and worked longest; where
+    the slowest ranks lie elsewhere, the first rank and step of the cell.
+    """
+    row = min(max(row, 0), heat.excess_ms.shape[0] - 1)
+    column = min(max(column, 0), heat.excess_ms.shape[1] - 1)
+    ranks = heat.ranks[heat.rank_edges[row] : heat.rank_edges[row + 1]]
+    steps = heat.steps[heat.step_edges[column] : heat.step_edges[column + 1]]
+    inside = np.isin(series.steps, steps) & np.isin(series.slowest_rank, ranks)
+    if inside.any():
+        work = np.where(inside & ~np.isnan(series.work_max_ms), series.work_max_ms, -np.inf)
+        at = int(np.argmax(work))
+        return int(series.slowest_rank[at]), int(series.steps[at])
+    return int(ranks[0]), int(steps[0])
+
+
+def worst_in_box(
+    heat: HeatMap, x_range: Sequence[float], y_range: Sequence[float]
+) -> tuple[int, int]:
+    """Row and column of the largest excess in a box given in places of cells."""
+    rows = _span(y_range, heat.excess_ms.shape[0])
+    columns = _span(x_range, heat.excess_ms.shape[1])
+    box = heat.excess_ms[rows, columns]
+    if np.isnan(box).all():
+        return rows.start, columns.start
+    row, column = np.unravel_index(int(np.nanargmax(box)), box.shape)
+    return rows.start + int(row), columns.start + int(column)
+
+
+def grid_figure(grid: Grid, palette: Palette) -> go.Figure:
+    """Mean excess by pipeline stage (down) and data-parallel replica (across)."""
+    cells = grid.excess_ms.astype(np.float32)
+    known = np.abs(cells[~np.isnan(cells)])
+    limit = float(known.max()) if known.size and known.max() > 0 else 1.0
+    figure = blank(min(420, 120 + 26 * len(grid.pp)))
+    figure.add_trace(
+        go.Heatmap(
+            z=cells,
+            x=[str(d) for d in grid.dp],
+            y=[str(p) for p in grid.pp],
+            customdata=grid.rank.astype(np.int32),
+            zmin=-limit,
+            zmax=limit,
+            zmid=0,
+            colorscale=_scale(palette.diverging),
+            colorbar={"title": {"text": "ms"}, "thickness": 12, "outlinewidth": 0, "x": 1.0},
+            # A number in each cell, as long as there is room for it.
+            texttemplate="%{z:+.2~g}" if cells.size <= _LABELLED_CELLS else None,
+            hovertemplate=(
+                "stage %{y}, replica %{x}<br>rank %{customdata}<br>"
+                "mean excess %{z:+.3~g} ms<extra></extra>"
+            ),
+            hoverongaps=False,
+            xgap=1,
+            ygap=1,
+        )
+    )
+    figure.update_layout(plot_bgcolor=palette.missing)
+    figure.update_xaxes(type="category", showgrid=False, title={"text": "data-parallel replica"})
+    figure.update_yaxes(
+        type="category", showgrid=False, autorange="reversed", title={"text": "pipeline stage"}
+    )
+    return figure
+
+
+def rank_at(grid: Grid, row: int, column: int) -> int | None:
+    """The rank of a cell of the grid; None where there is none."""
+    rows, columns = grid.rank.shape
+    if not (0 <= row < rows and 0 <= column < columns) or grid.rank[row, column] < 0:
+        return None
+    return int(grid.rank[row, column])
+
+
+def _scale(colours: Sequence[str]) -> list[list[float | str]]:
+    last = len(colours) - 1
+    return [[i / last, colour] for i, colour in enumerate(colours)]
+
+
+def _labels(values: IntArray, edges: IntArray) -> list[str]:
+    """What each cell covers: ``17`` or ``16–19``."""
+    return [
+        str(values[a]) if b - a == 1 else f"{values[a]}\N{EN DASH}{values[b - 1]}"
+        for a, b in itertools.pairwise(edges.tolist())
+    ]
+
+
+def _ticks(labels: Sequence[str], wanted: int) -> dict[str, object]:
+    """A few labels at even places; where cells are pooled only what they begin with is printed."""
+    every = max(1, -(-len(labels) // wanted))
+    places = list(range(0, len(labels), every))
+    texts = [labels[i].split("\N{EN DASH}")[0] for i in places]
+    return {"tickmode": "array", "tickvals": places, "ticktext": texts}
+
+
+def _mark(
+    figure: go.Figure, heat: HeatMap, palette: Palette, chosen: tuple[int | None, int | None]
+) -> None:
+    """Frame the row of the chosen rank and the column of the chosen step."""
+    rank, step = chosen
+    line = {"color": palette.marker, "width": 1.5}
+    row = _place(heat.ranks, heat.rank_edges, rank)
+    column = _place(heat.steps, heat.step_edges, step)
+    if row is not None:
+        edge = {"y0": row - 0.5, "y1": row + 0.5, "x0": 0, "x1": 1, "xref": "x domain"}
+        figure.add_shape(type="rect", line=line, yref="y", **edge)
+    if column is not None:
+        edge = {"x0": column - 0.5, "x1": column + 0.5, "y0": 0, "y1": 1, "yref": "y domain"}
+        figure.add_shape(type="rect", line=line, xref="x", **edge)
+
+
+def _place(values: IntArray, edges: IntArray, wanted: int | None) -> int | None:
+    """The cell that holds ``wanted``, if any does."""
+    if wanted is None:
+        return None
+    found = np.flatnonzero(values == wanted)
+    if not len(found):
+        return None
+    return int(np.searchsorted(edges, found[0], side="right")) - 1
+
+
+def _span(bounds: Sequence[float], count: int) -> slice:
+    """Cells whose middle lies between two places, at least the one under the first place."""
+    low, high = sorted(bounds[:2])
+    first = min(max(round(low), 0), count - 1)
+    last = min(max(round(high), first), count - 1)
+    return slice(first, last + 1)
+
+
+def _halved(edges: IntArray) -> IntArray:
+    return np.append(edges[:-1:2], edges[-1])
+
+
+def _pool(cells: npt.NDArray[np.float64], axis: int) -> npt.NDArray[np.float64]:
+    """Largest value of each pair along ``axis``; NaN where both are."""
+    starts = np.arange(0, cells.shape[axis], 2)
+    filled = np.where(np.isnan(cells), -np.inf, cells)
+    pooled: npt.NDArray[np.float64] = np.maximum.reduceat(filled, starts, axis=axis)
+    return np.where(np.isneginf(pooled), np.nan, pooled)

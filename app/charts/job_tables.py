@@ -1,0 +1,155 @@
+"""The table behind each figure of a job."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from steptax.app.charts.tables import Column, Table, table
+from steptax.app.charts.timeline import phase_title, phases_of
+from steptax.app.views.models import FloatArray, Grid, HeatMap, JobView, LedgerLine, StepTimeline
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+def ranks_table(view: JobView) -> Table:
+    """The ranks with the largest excess."""
+    columns = (
+        Column("rank", "rank", "count"),
+        Column("host", "host", "text"),
+        Column("stage", "PP stage", "count"),
+        Column("dp", "DP replica", "count"),
+        Column("excess_ms", "excess, ms", "ms", "mean work less the median of the peers"),
+        Column("excess_low_ms", "from", "ms", "95 % interval of the excess, lower end"),
+        Column("excess_high_ms", "to", "ms", "95 % interval of the excess, upper end"),
+        Column("work_ms", "work, ms", "ms", "mean own time before the barrier"),
+        Column("persistence", "slow in", "ratio", "share of steps in which the rank is slow"),
+        Column("slowest_share", "last in", "ratio", "share of steps in which it arrives last"),
+        Column("wait_ms", "waits, ms", "ms", "mean time it waits for others in a step"),
+        Column("blame_share", "blame", "ratio", "share of all waiting that is charged to it"),
+    )
+    rows = [[getattr(row, column.key) for column in columns] for row in view.ranks]
+    kept = [
+        i
+        for i, column in enumerate(columns)
+        if column.key not in {"host", "stage", "dp"} or any(row[i] is not None for row in rows)
+    ]
+    return table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+
+
+def ledger_table(ledger: tuple[LedgerLine, ...]) -> Table:
+    """Every bucket, also the empty ones and those that were not measured."""
+    columns = (
+        Column("bucket", "bucket", "text"),
+        Column("gpu_hours", "GPU-hours", "number"),
+        Column("share", "share of paid", "ratio"),
+        Column("usd", "cost", "usd"),
+        Column("note", "note", "text"),
+    )
+    rows = [
+        (
+            line.title,
+            None if line.gpu_seconds is None else line.gpu_seconds / _SECONDS_PER_HOUR,
+            line.share,
+            None if line.usd is None else float(line.usd),
+            line.note or ("not measured" if line.share is None else ""),
+        )
+        for line in ledger
+    ]
+    measured = [row for row in rows if row[2] is not None]
+    totals = table(
+        columns, measured, sum_of={"gpu_hours": "GPU-hours", "share": "ratio", "usd": "USD"}
+    ).total
+    return Table(columns, tuple(rows), totals)
+
+
+def series_table(view: JobView) -> Table:
+    """Step by step, as drawn."""
+    series = view.series
+    columns = (
+        Column("step", "step", "count"),
+        Column("duration_ms", "step, ms", "ms"),
+        Column("work_p50_ms", "median work, ms", "ms"),
+        Column("work_p95_ms", "95 % work, ms", "ms"),
+        Column("work_max_ms", "slowest work, ms", "ms"),
+        Column("slowest_rank", "slowest rank", "count"),
+        Column("tax", "straggler tax", "ratio"),
+        *((Column("loss", "loss", "number"),) if series.loss is not None else ()),
+    )
+    arrays = [
+        series.duration_ms,
+        series.work_p50_ms,
+        series.work_p95_ms,
+        series.work_max_ms,
+        np.where(series.slowest_rank >= 0, series.slowest_rank, np.nan),
+        series.tax,
+        *((series.loss,) if series.loss is not None else ()),
+    ]
+    rows = zip(series.steps.tolist(), *(_known(array) for array in arrays), strict=True)
+    shown, stored = len(series.steps), series.steps_before_thinning
+    note = (
+        f"{shown:,} of {stored:,} steps: of each run the one with the longest work is kept"
+        if shown < stored
+        else None
+    )
+    return table(columns, rows, note=note)
+
+
+def heat_table(heat: HeatMap) -> Table:
+    """Every reported cell, largest excess first."""
+    columns = (
+        Column("rank_first", "rank", "count"),
+        Column("rank_last", "to rank", "count"),
+        Column("step_first", "step", "count"),
+        Column("step_last", "to step", "count"),
+        Column("excess_ms", "excess, ms", "ms"),
+    )
+    flat = heat.excess_ms.ravel()
+    order = np.argsort(-np.where(np.isnan(flat), -np.inf, flat), kind="stable")
+    order = order[~np.isnan(flat[order])]
+    row, column = np.unravel_index(order, heat.excess_ms.shape)
+    ends = [
+        heat.ranks[heat.rank_edges[row]],
+        heat.ranks[heat.rank_edges[row + 1] - 1],
+        heat.steps[heat.step_edges[column]],
+        heat.steps[heat.step_edges[column + 1] - 1],
+    ]
+    rows = zip(*(values.tolist() for values in ends), flat[order].tolist(), strict=True)
+    note = "a cell holds the largest excess of its ranks and steps" if heat.is_pooled else None
+    return table(columns, rows, note=note)
+
+
+def grid_table(grid: Grid) -> Table:
+    """Every cell that has a rank."""
+    columns = (
+        Column("stage", "PP stage", "count"),
+        Column("dp", "DP replica", "count"),
+        Column("rank", "rank", "count"),
+        Column("excess_ms", "mean excess, ms", "ms"),
+    )
+    rows = [
+        (int(grid.pp[i]), int(grid.dp[j]), int(grid.rank[i, j]), float(grid.excess_ms[i, j]))
+        for i, j in itertools.product(range(len(grid.pp)), range(len(grid.dp)))
+        if grid.rank[i, j] >= 0 and not np.isnan(grid.excess_ms[i, j])
+    ]
+    return table(columns, rows)
+
+
+def timeline_table(timeline: StepTimeline) -> Table:
+    """Phases of each shown rank, in ms."""
+    phases = phases_of(timeline)
+    columns = (
+        Column("rank", "rank", "count"),
+        Column("role", "in this step", "text"),
+        *(Column(f"{phase}_ms", f"{phase_title(phase)}, ms", "ms") for phase in phases),
+    )
+    rows = [
+        (bar.rank, bar.role, *(bar.phases_ms.get(phase) for phase in phases))
+        for bar in timeline.bars
+    ]
+    return table(columns, rows, note=timeline.note)
+
+
+def _known(values: FloatArray) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values]

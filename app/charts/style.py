@@ -1,0 +1,67 @@
+"""What all figures share: configuration, margins, limits on size.
+
+Fonts, grids and backgrounds come from the page's own theme, which follows the reader's screen at
+once; only what carries data is coloured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from steptax.app.theme import Palette
+
+CONFIG: dict[str, Any] = {
+    # plotly.js would otherwise offer to upload the figure to its maker.
+    "showSendToCloud": False,
+    "displaylogo": False,
+    "responsive": True,
+    "modeBarButtonsToRemove": ["lasso2d", "autoScale2d", "toggleSpikelines"],
+}
+"""Configuration of every figure, on a page and in an export."""
+
+MAX_POINTS = 5_000
+"""Points in one chart; above it a browser without a GPU becomes slow."""
+
+LIVE_BYTES = 250_000
+"""Size of one figure that is redrawn every two seconds. At ten times that a browser falls behind
+the server, and both grow without bound."""
+
+PAGE_BYTES = 4_000_000
+"""Size of one figure that is drawn once."""
+
+
+def blank(height_px: int, *, legend: bool = False) -> go.Figure:
+    """A figure without traces, with a fixed height so that a page does not jump on refresh."""
+    figure = go.Figure()
+    figure.update_layout(
+        height=height_px,
+        margin={"l": 8, "r": 8, "t": 40 if legend else 16, "b": 8},
+        showlegend=legend,
+        # Above the plot: at its side a legend takes the width that a telephone does not have.
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.0, "yanchor": "bottom"},
+        # What a person zoomed into stays zoomed when the figure is drawn anew.
+        uirevision="keep",
+    )
+    figure.update_xaxes(automargin=True, zeroline=False)
+    figure.update_yaxes(automargin=True, zeroline=False)
+    return figure
+
+
+def pattern(shape: str | Sequence[str], palette: Palette) -> dict[str, Any]:
+    """Lines over the colour of a bar, so that colour is not alone in telling bars apart."""
+    return {
+        "shape": shape,
+        "fillmode": "overlay",
+        "fgcolor": palette.background,
+        "fgopacity": 0.6,
+        "size": 7,
+        "solidity": 0.2,
+    }
+
+
+def payload_bytes(figure: go.Figure) -> int:
+    """Size of ``figure`` as it goes to the browser."""
+    return len(figure.to_json().encode())

@@ -1,0 +1,81 @@
+"""One step, rank by rank: which phase took how long, who waited."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from steptax.app.charts.style import blank, pattern
+from steptax.app.theme import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Palette
+from steptax.app.views.models import PhaseBar, StepTimeline
+
+#: Own work first, then what comes once the rank is ready; what is not known comes last.
+PHASE_ORDER = (
+    "input",
+    "h2d",
+    "compute",
+    "gc",
+    "other",
+    "checkpoint",
+    "communication",
+    "wait",
+    "transfer",
+    "unmeasured",
+)
+
+#: Colour and pattern of each phase: the pattern tells them apart where the colour does not.
+_LOOK = {
+    "input": (ORANGE, "\\"),
+    "h2d": (YELLOW, "-"),
+    "compute": (BLUE, ""),
+    "gc": (PURPLE, "x"),
+    "other": ("#8A94A3", "|"),
+    "checkpoint": (GREEN, "+"),
+    "communication": (SKY, ""),
+    "wait": (VERMILLION, "/"),
+    "transfer": (SKY, "."),
+}
+
+_TITLES = {"h2d": "host-to-device copy", "gc": "garbage collector", "wait": "waiting for peers"}
+
+
+def phase_title(phase: str) -> str:
+    """A phase in words."""
+    return _TITLES.get(phase, phase)
+
+
+def phases_of(timeline: StepTimeline) -> tuple[str, ...]:
+    """The phases that any bar has, in the order of drawing."""
+    present = {name for bar in timeline.bars for name in bar.phases_ms}
+    known = tuple(name for name in PHASE_ORDER if name in present)
+    return known + tuple(sorted(present - set(known)))
+
+
+def timeline_figure(timeline: StepTimeline, palette: Palette) -> go.Figure:
+    """Stacked bars, one per rank, in ms from the start of the step."""
+    figure = blank(min(760, 96 + 22 * max(4, len(timeline.bars))), legend=True)
+    names = [bar_title(bar) for bar in timeline.bars]
+    for phase in phases_of(timeline):
+        colour, shape = _LOOK.get(phase, (palette.unmeasured, ""))
+        figure.add_trace(
+            go.Bar(
+                y=names,
+                x=[bar.phases_ms.get(phase) for bar in timeline.bars],
+                name=phase_title(phase),
+                orientation="h",
+                marker={
+                    "color": colour,
+                    "line": {"width": 0},
+                    "pattern": pattern(shape, palette),
+                },
+                hovertemplate=f"%{{y}}<br>{phase_title(phase)} %{{x:.4~g}} ms<extra></extra>",
+            )
+        )
+    figure.update_layout(barmode="stack", bargap=0.25, hovermode="closest", dragmode="zoom")
+    figure.update_xaxes(title={"text": "ms"}, rangemode="tozero")
+    figure.update_yaxes(autorange="reversed", type="category")
+    return figure
+
+
+def bar_title(bar: PhaseBar) -> str:
+    """Rank, and its part in the step where it has one."""
+    return f"{bar.label} · {bar.role}" if bar.role not in {"rank", "waits"} else bar.label

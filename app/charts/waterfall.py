@@ -1,0 +1,112 @@
+"""The ledger as a picture: from what was paid down to what was useful."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import plotly.graph_objects as go
+
+from steptax.app.charts.style import blank, pattern
+from steptax.app.format import format_value
+from steptax.app.theme import Palette
+from steptax.app.views.models import LedgerLine
+
+Unit = Literal["$", "%", "GPU-hours"]
+
+_FORMAT_UNIT = {"$": "USD", "%": "ratio", "GPU-hours": "GPU-hours"}
+_SECONDS_PER_HOUR = 3600.0
+#: Room for the amount beside the longest bar.
+_ROOM = 1.4
+
+
+def units_of(ledger: Sequence[LedgerLine]) -> tuple[Unit, ...]:
+    """The units in which every measured bucket is known."""
+    held = [line for line in ledger if line.share is not None]
+    units: list[Unit] = []
+    if held and all(line.usd is not None for line in held):
+        units.append("$")
+    units.append("%")
+    if held and all(line.gpu_seconds is not None for line in held):
+        units.append("GPU-hours")
+    return tuple(units)
+
+
+def amount(line: LedgerLine, unit: Unit) -> float | None:
+    """A bucket in ``unit``; None where it was not measured, or has no price."""
+    if unit == "$":
+        return None if line.usd is None else float(line.usd)
+    if unit == "GPU-hours":
+        return None if line.gpu_seconds is None else line.gpu_seconds / _SECONDS_PER_HOUR
+    return line.share
+
+
+def waterfall_figure(ledger: Sequence[LedgerLine], unit: Unit, palette: Palette) -> go.Figure:
+    """Paid at the top, each loss taken away, then what is no loss.
+
+    Buckets that are empty or were not measured have no bar; the table lists them.
+    """
+    amounts = [(line, amount(line, unit)) for line in ledger]
+    losses = [(line, value) for line, value in amounts if value and line.is_loss]
+    rest = [(line, value) for line, value in amounts if value and not line.is_loss]
+    losses.sort(key=lambda item: -abs(item[1]))
+    paid = sum(value for _, value in (*losses, *rest))
+    # A bar floats from `base`; each loss begins where what is left of the paid amount ends.
+    names, sizes, bases, colours, patterns = ["paid"], [paid], [0.0], [palette.neutral], [""]
+    left = paid
+    for line, value in losses:
+        left -= value
+        names.append(line.title)
+        sizes.append(value)
+        bases.append(left)
+        colours.append(palette.loss)
+        patterns.append("/")
+    base = 0.0
+    for line, value in rest:
+        names.append(line.title)
+        sizes.append(value)
+        bases.append(base)
+        base += value
+        colours.append(palette.gain if line.bucket == "compute" else palette.neutral)
+        patterns.append("")
+    texts = [_label(size, paid, unit) for size in sizes]
+    figure = blank(64 + 34 * len(names))
+    figure.add_trace(
+        go.Bar(
+            y=[_wrap(name) for name in names],
+            x=sizes,
+            base=bases,
+            orientation="h",
+            marker={
+                "color": colours,
+                "pattern": pattern(patterns, palette),
+            },
+            text=texts,
+            # Beside the bar: inside it a pattern would run through the digits.
+            textposition="outside",
+            cliponaxis=False,
+            hovertemplate="%{y}<br>%{text}<extra></extra>",
+        )
+    )
+    figure.update_layout(bargap=0.2, dragmode=False)
+    figure.update_xaxes(visible=False, range=[0, paid * _ROOM if paid else 1.0], fixedrange=True)
+    figure.update_yaxes(autorange="reversed", type="category", fixedrange=True)
+    return figure
+
+
+def _label(value: float, paid: float, unit: Unit) -> str:
+    """Amount, and its share where the amount is not a share already."""
+    text = format_value(value, _FORMAT_UNIT[unit])
+    if unit == "%" or not paid:
+        return text
+    return f"{text} · {format_value(value / paid, 'ratio')}"
+
+
+def _wrap(title: str, width: int = 26) -> str:
+    """Long names in lines, so that they leave room for the bars."""
+    lines = [""]
+    for word in title.split():
+        if lines[-1] and len(lines[-1]) + len(word) >= width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return "<br>".join(lines)

@@ -1,0 +1,226 @@
+"""``steptax demo`` and ``steptax serve``."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import webbrowser
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+
+from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
+from steptax.app.commands.output import console, show
+from steptax.app.demo.config import STRAGGLERS, DemoConfig
+from steptax.app.demo.job import DemoJob
+from steptax.app.errors import IntegrityError, NotFoundError, UserError
+from steptax.app.lake import Lake
+from steptax.app.lake.compact import compact
+from steptax.app.serve import free_port, server_command, wait_until_healthy
+from steptax.app.views.card_text import card_as_text
+from steptax.app.views.job import job_view
+from steptax.app.views.workspace import open_workspace
+
+#: The demo pretends that each worker is one GPU at this list price, and says so.
+DEMO_PRICE = Decimal("2.00")
+COMPACT_EVERY_S = 15.0
+CARD_AFTER_STEPS = 40
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command("demo")(demo_command)
+    app.command("serve")(serve_command)
+
+
+def serve_command(
+    lake: LakeFlag = None,
+    host: Annotated[str, typer.Option("--host", help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="port to listen on")] = 8501,
+    price: PriceFlag = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--anyone-may-read", help="needed to listen beyond this machine: there is no login"
+        ),
+    ] = False,
+) -> None:
+    """Open the dashboard on a lake."""
+    if host not in {"127.0.0.1", "localhost", "::1"} and not insecure:
+        raise UserError(
+            "this would show every job to anyone who reaches this machine: there is no login",
+            where=f"--host {host}",
+            hint="leave --host out, or say --anyone-may-read as well",
+        )
+    environment = _environment(lake_root(lake), price_of(price), None)
+    with _server(host, free_port(port), environment) as (process, url):
+        console.print(f"Steptax is at {url} (Ctrl-C stops it)")
+        process.wait()
+
+
+def demo_command(
+    straggler: Annotated[
+        str, typer.Option("--straggler", help=f"what slows one worker: {', '.join(STRAGGLERS)}")
+    ] = "sequence",
+    workers: Annotated[int, typer.Option("--workers", min=2, max=64, help="processes")] = 8,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="stop after so many; else until Ctrl-C")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="open the page")] = True,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard/--no-dashboard", help="serve the pages")
+    ] = True,
+    port: Annotated[int, typer.Option("--port", help="port of the dashboard")] = 8501,
+    price: PriceFlag = None,
+    seed: Annotated[int, typer.Option("--seed", help="same seed, same data and culprit")] = 0,
+    backend: Annotated[str, typer.Option("--backend", help="auto, numpy or torch (gloo)")] = "auto",
+    lake: LakeFlag = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train a small model for real on this machine, with one slow worker, and watch it live."""
+    root = lake if lake is not None else _demo_lake()
+    Lake(root, create=True)
+    # Seconds keep apart what is started one after the other; the process id what is not.
+    job_id = f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
+    config = DemoConfig(
+        lake=root,
+        job_id=job_id,
+        workers=workers,
+        straggler=straggler,
+        steps=steps,
+        seed=seed,
+        backend=backend,
+    )
+    cost = price_of(price)
+    note = "you set it"
+    if cost is None:
+        cost, note = DEMO_PRICE, "set by the demo, as if each worker were one GPU"
+    job = DemoJob(config)
+    with contextlib.ExitStack() as stack:
+        _stop_on_terminate()
+        stack.enter_context(_compacting(root))
+        job.start()
+        stack.callback(job.stop)
+        if not as_json:
+            console.print(
+                f"Training with {workers} workers; worker {config.straggler_rank} is slow by "
+                f"{straggler}."
+                if straggler != "none"
+                else f"Training with {workers} workers."
+            )
+        if dashboard:
+            environment = _environment(root, cost, note)
+            _, base = stack.enter_context(_server("127.0.0.1", free_port(port), environment))
+            url = f"{base}/job?{urlencode({'job': job_id})}"
+            if not as_json:
+                console.print(f"Steptax is at {url} (Ctrl-C stops everything)")
+            if browser:
+                webbrowser.open(url)
+        with contextlib.suppress(KeyboardInterrupt):
+            _watch(job, root, job_id, cost, note, quiet=as_json)
+    _last_word(root, job_id, cost, note, as_json=as_json)
+
+
+def _watch(
+    job: DemoJob, root: Path, job_id: str, price: Decimal, note: str, *, quiet: bool
+) -> None:
+    """Wait for the job; say once what the card says."""
+    said = quiet
+    while not (state := job.poll()).finished:
+        if state.dead and not said:
+            console.print(f"worker {', '.join(map(str, state.dead))} died; see the page")
+            said = True
+        if not said:
+            with contextlib.suppress(NotFoundError, IntegrityError):
+                view = job_view(open_workspace(root), job_id, price=price, price_note=note)
+                if view.coverage.steps_used >= CARD_AFTER_STEPS:
+                    console.print(card_as_text(view))
+                    said = True
+        time.sleep(1.0)
+
+
+def _last_word(root: Path, job_id: str, price: Decimal, note: str, *, as_json: bool) -> None:
+    view = job_view(open_workspace(root), job_id, price=price, price_note=note, last_steps=None)
+    data = {"job_id": job_id, "lake": str(root), "card": view.card, "metrics": view.metrics}
+
+    def text() -> None:
+        console.print(card_as_text(view))
+        console.print(f"Kept in {root}; steptax serve --lake {root} shows it again.")
+
+    show(data, as_json=as_json, text=text)
+
+
+def _demo_lake() -> Path:
+    """A folder of this user's own, kept between demos."""
+    return Path(tempfile.gettempdir()) / f"steptax-demo-{getpass.getuser()}"
+
+
+def _environment(root: Path, price: Decimal | None, note: str | None) -> dict[str, str]:
+    environment = dict(os.environ) | {"STEPTAX_LAKE": str(root.resolve())}
+    if price is not None:
+        environment["STEPTAX_PRICE_USD_PER_GPU_HOUR"] = str(price)
+    if note is not None:
+        environment["STEPTAX_PRICE_NOTE"] = note
+    return environment
+
+
+@contextlib.contextmanager
+def _server(
+    host: str, port: int, environment: dict[str, str]
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A running dashboard; it ends with this block, however that ends."""
+    process = subprocess.Popen(
+        server_command(host, port),
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        url = f"http://{host}:{port}"
+        wait_until_healthy(url, process)
+        yield process, url
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def _compacting(root: Path) -> Iterator[None]:
+    """Merge the recorder's small segments now and then, so that pages stay quick."""
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.wait(COMPACT_EVERY_S):
+            compact(Lake(root), grace_s=60)
+
+    thread = threading.Thread(target=work, name="compactor", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(timeout=10)
+
+
+def _stop_on_terminate() -> None:
+    """A polite kill ends the demo as Ctrl-C does, and so leaves no process behind."""
+
+    def stop(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)

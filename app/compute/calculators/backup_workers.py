@@ -1,0 +1,111 @@
+"""Launching more workers than needed and dropping the slowest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from steptax.app.compute.calculators.base import Result, calculator
+from steptax.app.compute.calculators.expected_max import DISTRIBUTIONS
+from steptax.app.compute.calculators.parameter import Kind, Parameter
+from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.compute.order_stats import standard_order_mean
+
+#: Largest spread that a break-even is looked for in.
+_WIDEST_CV = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupWorkers(Result):
+    """Waiting for N of N + b workers against waiting for all N + b.
+
+    ``net_gain``: step speed-up / cost factor; above 1 it pays. ``normalised_speedup`` is against
+    N workers without backups, per worker paid. ``break_even_cv_ratio``: the least spread at which
+    it pays.
+    """
+
+    headline: ClassVar[str] = "net_gain"
+
+    net_gain: Measure
+    step_speedup: Measure
+    cost_factor: Measure
+    normalised_speedup: Measure
+    break_even_cv_ratio: Measure
+    dropped_ratio: Ratio
+
+
+@calculator(
+    name="backup-workers",
+    title="Backup workers",
+    formula="pays iff E[X(N+b:N+b)] / E[X(N:N+b)] > (N + b)/N; normalised speed-up = "
+    "E[X(N:N)] / E[X(N:N+b)] N/(N+b)",
+    source="Chen et al. 2016, Revisiting Distributed Synchronous SGD; Abadi et al., OSDI'16",
+    page="Take the first N of N + b gradients and drop the rest. It buys the distance between the "
+    "slowest and the N-th, and pays for b more workers. It helps against slowness that moves from "
+    "rank to rank; a worker that is always slow is better replaced. Dropping gradients changes the "
+    "effective batch, and always the same data if always the same worker is late.",
+    parameters=(
+        Parameter("workers", "", "gradients waited for, N", Kind.INT, minimum=1),
+        Parameter("backups", "", "workers launched beyond these, b", Kind.INT, minimum=1),
+        Parameter("cv_ratio", "ratio", "spread between ranks in a step: sd / mean", minimum=0),
+        Parameter("distribution", "", "shape of the spread", Kind.CHOICE, choices=DISTRIBUTIONS),
+    ),
+)
+def backup_workers(
+    *, workers: int, backups: int, cv_ratio: float | None = None, distribution: str = "normal"
+) -> BackupWorkers:
+    """Gain and cost of ``backups`` workers beyond ``workers``."""
+    total = workers + backups
+    cost = total / workers
+    even = _break_even_cv(workers, total, distribution)
+    if cv_ratio is None:
+        reason = "the spread between ranks was not given"
+        net = speedup = normalised = Measure.missing("x", reason)
+        sentence = f"Waiting for {workers:,} of {total:,}"
+    else:
+        waited = standard_order_mean(workers, total, cv_ratio, distribution)
+        gain = standard_order_mean(total, total, cv_ratio, distribution) / waited
+        plain = standard_order_mean(workers, workers, cv_ratio, distribution)
+        speedup = Measure(gain, "x")
+        net = Measure(gain / cost, "x")
+        normalised = Measure(plain / waited / cost, "x")
+        verdict = "pays" if gain > cost else "does not pay"
+        sentence = (
+            f"Waiting for {workers:,} of {total:,} {verdict}: {gain:.3f}x as fast for {cost:.3f}x "
+            "the workers"
+        )
+    least = (
+        even.reason if even.value is None else f"it pays above a spread of {even.value:.2%} of mean"
+    )
+    return BackupWorkers(
+        net_gain=net,
+        step_speedup=speedup,
+        cost_factor=Measure(cost, "x"),
+        normalised_speedup=normalised,
+        break_even_cv_ratio=even,
+        dropped_ratio=Ratio(backups / total),
+        sentence=f"{sentence}; {least}.",
+        warnings=(f"drops {backups / total:.1%} of the gradients: the effective batch changes",),
+    )
+
+
+def _break_even_cv(workers: int, total: int, distribution: str) -> Measure:
+    """The spread at which the step speed-up equals the cost factor."""
+    # Here, because this import takes most of a second and no other calculator needs it.
+    from scipy.optimize import brentq
+
+    def surplus(cv: float) -> float:
+        slowest = standard_order_mean(total, total, cv, distribution)
+        return slowest / standard_order_mean(workers, total, cv, distribution) - total / workers
+
+    # A normal spread so wide that times turn negative means nothing; stop where the mean of the
+    # waited-for order statistic does.
+    widest = _WIDEST_CV
+    while standard_order_mean(workers, total, widest, distribution) <= 0:
+        widest /= 2
+    if surplus(widest) <= 0:
+        return Measure.missing("ratio", f"it does not pay at any spread up to {widest:.3g}")
+    return Measure(float(brentq(surplus, 0.0, widest, xtol=1e-12)), "ratio")
+
+
+CALCULATORS = (backup_workers,)

@@ -1,0 +1,233 @@
+"""What a calculator is: a pure function that knows its parameters, its formula and its source.
+
+``@calculator(...)`` turns a keyword-only function into a :class:`Calculator`. Calling it checks
+every argument against its declaration, computes, and adds the sensitivity of the headline to each
+input, so that a command and a page can render any of them without knowing which.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
+
+from steptax.app.compute.calculators.parameter import Kind, Parameter
+from steptax.app.compute.measure import Level, Measure
+from steptax.app.errors import UserError
+
+#: By how much an input without a band of its own is moved, either way.
+SWING = 0.10
+
+
+@dataclass(frozen=True)
+class Swing:
+    """What the headline does when one input moves from ``low_input`` to ``high_input``.
+
+    An output is None where the calculator has no answer at that input.
+    """
+
+    parameter: str
+    unit: str
+    low_input: float
+    high_input: float
+    low_output: float | None
+    high_output: float | None
+
+    @property
+    def width(self) -> float:
+        """How far the headline moves; 0 where an end has no answer."""
+        if self.low_output is None or self.high_output is None:
+            return 0.0
+        return abs(self.high_output - self.low_output)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Base of all results: measures as fields, one of them the headline, and one sentence.
+
+    ``unknown`` holds, for inputs that were not given, the range that they can lie in.
+    """
+
+    headline: ClassVar[str]
+
+    sentence: str
+    warnings: tuple[str, ...] = ()
+    unknown: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    sensitivity: tuple[Swing, ...] = ()
+
+    @property
+    def main(self) -> Measure:
+        """The headline's measure."""
+        return self.measures()[self.headline]
+
+    def measures(self) -> dict[str, Measure]:
+        """Every measure by its name, in the order in which the result declares them."""
+        held = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: value for name, value in held.items() if isinstance(value, Measure)}
+
+    def as_json(self) -> dict[str, Any]:
+        """The form that commands and exports print."""
+        own = {f.name for f in dataclasses.fields(Result)}
+        held = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {
+            "headline": self.headline,
+            "sentence": self.sentence,
+            "measures": {name: m.as_json() for name, m in self.measures().items()},
+            "details": {
+                name: _plain(value)
+                for name, value in held.items()
+                if name not in own and not isinstance(value, Measure)
+            },
+            "sensitivity": [dataclasses.asdict(swing) for swing in self.sensitivity],
+            "warnings": list(self.warnings),
+        }
+
+
+def _plain(value: Any) -> Any:
+    """A dataclass as a dictionary, anything else as it is."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return value
+
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=Result)
+
+
+@dataclass(frozen=True)
+class Calculator(Generic[P, R]):
+    """A registered calculator; call it like the function it wraps.
+
+    ``formula`` is plain text, ``source`` the literature it follows, ``page`` what a person should
+    know before believing it.
+    """
+
+    name: str
+    title: str
+    formula: str
+    source: str
+    page: str
+    parameters: tuple[Parameter, ...]
+    function: Callable[P, R]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Check the arguments, compute, and add the sensitivity of the headline.
+
+        Raises:
+            UserError: an argument is missing, unknown, of a wrong unit or out of range.
+        """
+        return self.run(kwargs)
+
+    def run(self, arguments: Mapping[str, object]) -> R:
+        """As calling it, from values by name: numbers, texts such as ``"1.5 s"``, or measures.
+
+        A measure brings its unit, its band (used for the sensitivity) and its evidence level; one
+        that is missing counts as not given. ``None`` too.
+
+        Raises:
+            UserError: as calling it.
+        """
+        known = {p.name: p for p in self.parameters}
+        for name in arguments:
+            if name not in known:
+                raise UserError(
+                    f"{self.name} has no parameter {name!r}", where=name, hint=", ".join(known)
+                )
+        values: dict[str, Any] = {}
+        bands: dict[str, tuple[float, float]] = {}
+        levels: list[Level] = []
+        for name, parameter in known.items():
+            value = arguments.get(name)
+            reason = "it is required"
+            if isinstance(value, Measure):
+                measure, value = value, value.value
+                reason = measure.reason or reason
+                levels += [] if measure.level is None else [measure.level]
+                if value is not None:
+                    value = parameter.convert(value, measure.unit)
+                if measure.low is not None and measure.high is not None:
+                    low, high = (
+                        parameter.clip(parameter.convert(v, measure.unit))
+                        for v in (measure.low, measure.high)
+                    )
+                    bands[name] = (low, high)
+            if value is None and parameter.required:
+                raise UserError(f"expected {parameter.expected}: {reason}", where=name)
+            values[name] = parameter.default if value is None else parameter.read(value)
+        result = self._compute(values)
+        if levels:
+            result = dataclasses.replace(
+                result,
+                **{  # type: ignore[arg-type]
+                    name: dataclasses.replace(measure, level=min(levels))
+                    for name, measure in result.measures().items()
+                },
+            )
+        swings = self._tornado(values, {**result.unknown, **bands})
+        return dataclasses.replace(result, sensitivity=swings)
+
+    def _compute(self, values: Mapping[str, Any]) -> R:
+        return self.function(**values)  # type: ignore[call-arg]
+
+    def _tornado(
+        self, values: Mapping[str, Any], bands: Mapping[str, tuple[float, float]]
+    ) -> tuple[Swing, ...]:
+        swings = []
+        for parameter in self.parameters:
+            value = values[parameter.name]
+            band = bands.get(parameter.name)
+            if parameter.kind not in (Kind.REAL, Kind.INT) or not (value or band):
+                continue
+            ends = band or _moved(parameter, value)
+            outputs = (self._headline(values, parameter, end) for end in ends)
+            swings.append(Swing(parameter.name, parameter.unit, *ends, *outputs))
+        return tuple(sorted(swings, key=lambda swing: -swing.width))
+
+    def _headline(
+        self, values: Mapping[str, Any], parameter: Parameter, value: float
+    ) -> float | None:
+        """The headline with one value changed; None where the values do not go together."""
+        try:
+            return self._compute({**values, parameter.name: parameter.read(value)}).main.value
+        except UserError:
+            return None
+
+
+def _moved(parameter: Parameter, value: float) -> tuple[float, float]:
+    """Ten per cent down and up, inside what is allowed; whole numbers move by at least one."""
+    if parameter.kind is Kind.INT:
+        step = max(1, round(abs(value) * SWING))
+        return parameter.clip(value - step), parameter.clip(value + step)
+    low, high = sorted((value * (1 - SWING), value * (1 + SWING)))
+    return parameter.clip(low), parameter.clip(high)
+
+
+def calculator(
+    *, name: str, title: str, formula: str, source: str, page: str, parameters: Iterable[Parameter]
+) -> Callable[[Callable[P, R]], Calculator[P, R]]:
+    """Declare a calculator; ``parameters`` follow the function's keywords in order.
+
+    Raises:
+        TypeError: at import, when declaration and signature differ.
+    """
+
+    def declare(function: Callable[P, R]) -> Calculator[P, R]:
+        signature = inspect.signature(function).parameters
+        declared = tuple(parameters)
+        if [p.name for p in declared] != list(signature):
+            raise TypeError(f"{name}: declared {[p.name for p in declared]}, got {list(signature)}")
+        filled = tuple(
+            dataclasses.replace(
+                p,
+                required=signature[p.name].default is inspect.Parameter.empty,
+                default=None
+                if signature[p.name].default is inspect.Parameter.empty
+                else signature[p.name].default,
+            )
+            for p in declared
+        )
+        return Calculator(name, title, formula, source, page, filled, function)
+
+    return declare

@@ -1,0 +1,158 @@
+"""How often a job of this size is interrupted, and what that costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from scipy.special import gammaincinv
+
+from steptax.app.compute.calculators.base import Result, calculator
+from steptax.app.compute.calculators.money import PRICE, PRICE_HIGH, priced
+from steptax.app.compute.calculators.parameter import Kind, Parameter
+from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failures(Result):
+    """Mean time between failures of the job, and what follows for a run of ``run_h``."""
+
+    headline: ClassVar[str] = "mtbf_h"
+
+    mtbf_h: Measure
+    mtbf_gpu_h: Measure
+    failures_per_day: Measure
+    expected_failures: Measure
+    no_failure_ratio: Ratio
+    lost_gpu_hours: Measure
+    lost_usd: Measure
+
+
+@calculator(
+    name="failures",
+    title="Failures at scale",
+    formula="MTBF(N) = MTBF of one GPU / N; expected = run / MTBF(N); none: e^(-run/MTBF(N))",
+    source="Poisson process, interval by Garwood 1936; at scale: Llama Team 2024, The Llama 3 Herd "
+    "of Models (419 unexpected interruptions in 54 days of 16,384 GPUs)",
+    page="Twice the GPUs, half the time between failures: this holds while failures are "
+    "independent and belong to single GPUs or nodes. A switch, a storage system or a software "
+    "fault stops the job whatever its size, so small jobs do worse than this says. Count "
+    "interruptions of your own where you can: the band is what that count allows.",
+    parameters=(
+        Parameter("gpus", "", "GPUs of the job asked about", Kind.INT, minimum=1),
+        Parameter("observed_failures", "", "failures counted", Kind.INT, minimum=0),
+        Parameter("observed_h", "h", "hours in which they were counted", above=0),
+        Parameter("observed_gpus", "", "GPUs that ran in those hours", Kind.INT, minimum=1),
+        Parameter(
+            "mtbf_gpu_h", "h", "mean time between failures of one GPU, instead of a count", above=0
+        ),
+        Parameter("run_h", "h", "length of the run", above=0),
+        Parameter("lost_per_failure_s", "s", "time that one failure costs the job", minimum=0),
+        PRICE,
+        PRICE_HIGH,
+    ),
+)
+def failures(
+    *,
+    gpus: int,
+    observed_failures: int | None = None,
+    observed_h: float | None = None,
+    observed_gpus: int | None = None,
+    mtbf_gpu_h: float | None = None,
+    run_h: float | None = None,
+    lost_per_failure_s: float | None = None,
+    usd_per_gpu_hour: float | None = None,
+    usd_per_gpu_hour_high: float | None = None,
+) -> Failures:
+    """Rates, and with ``run_h`` the expected failures and their cost.
+
+    With a count the rate has its exact 95 % Poisson interval; with none counted only its upper end
+    is known, so that the mean time between failures is missing and has a lower bound.
+
+    Raises:
+        UserError: neither or both of a count and a mean time; a count without its hours and GPUs.
+    """
+    rate = _rate_per_gpu_h(observed_failures, observed_h, observed_gpus, mtbf_gpu_h)
+    per_day = rate.map(lambda r: r * gpus * 24, "1/d")
+    if run_h is None:
+        expected = Measure.missing("failures", "the length of the run was not given")
+        none = Ratio(None, reason="the length of the run was not given")
+    else:
+        expected = rate.map(lambda r: r * gpus * run_h, "failures")
+        none = _none_in(expected)
+    if lost_per_failure_s is None:
+        lost = Measure.missing("GPU-hours", "the time that a failure costs was not given")
+    else:
+        lost = expected.map(lambda n: n * lost_per_failure_s / 3600 * gpus, "GPU-hours")
+    mtbf = _inverse(rate, gpus)
+    if mtbf.value is None:
+        sentence = f"No failure was counted: {gpus:,} GPUs run at least {mtbf.low:.3g} h (95 %)."
+    else:
+        sentence = f"{gpus:,} GPUs are interrupted every {_spoken(mtbf.value)}"
+        if expected.value is not None:
+            sentence += f", {expected.value:,.1f} times in the run"
+        sentence += "."
+    return Failures(
+        mtbf_h=mtbf,
+        mtbf_gpu_h=_inverse(rate, 1),
+        failures_per_day=per_day,
+        expected_failures=expected,
+        no_failure_ratio=none,
+        lost_gpu_hours=lost,
+        lost_usd=priced(lost, usd_per_gpu_hour, usd_per_gpu_hour_high),
+        sentence=sentence,
+        warnings=("scaled as 1/N: failures are taken as independent and each GPU's own",),
+    )
+
+
+def _rate_per_gpu_h(
+    count: int | None, hours: float | None, observed_gpus: int | None, mtbf_gpu_h: float | None
+) -> Measure:
+    if (count is None) == (mtbf_gpu_h is None):
+        raise UserError(
+            "expected either a count of failures or the mean time between failures of one GPU",
+            where="observed_failures",
+        )
+    if mtbf_gpu_h is not None:
+        return Measure(1 / mtbf_gpu_h, "1/h")
+    if count is None or hours is None or observed_gpus is None:
+        absent = "observed_h" if hours is None else "observed_gpus"
+        raise UserError("expected beside a count of failures", where=absent)
+    exposure = hours * observed_gpus
+    low = float(gammaincinv(count, 0.025)) if count else 0.0
+    # None seen: the one-sided bound, as the rule of three has it.
+    high = float(gammaincinv(count + 1, 0.975 if count else 0.95))
+    said = () if count else ("no failure was counted: only the high end of the rate is known",)
+    return Measure(count / exposure, "1/h", low / exposure, high / exposure, warnings=said)
+
+
+def _inverse(rate: Measure, gpus: int) -> Measure:
+    """Mean time between failures of ``gpus``, h: falls as the rate rises, so its ends swap."""
+    low = None if rate.high is None else 1 / (rate.high * gpus)
+    if not rate.value:
+        return Measure(None, "h", low=low, reason="no failure was counted: only a bound is known")
+    return Measure(
+        1 / (rate.value * gpus), "h", low, None if not rate.low else 1 / (rate.low * gpus)
+    )
+
+
+def _none_in(expected: Measure) -> Ratio:
+    def chance(value: float | None) -> float | None:
+        return None if value is None else math.exp(-value)
+
+    return Ratio(
+        chance(expected.value),
+        low=chance(expected.high),
+        high=chance(expected.low),
+        warnings=expected.warnings,
+        reason=expected.reason,
+    )
+
+
+def _spoken(hours: float) -> str:
+    return f"{hours:.2f} h" if hours >= 1 else f"{hours * 60:.1f} min"
+
+
+CALCULATORS = (failures,)

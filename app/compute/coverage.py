@@ -1,0 +1,98 @@
+"""Which steps and ranks a per-rank comparison can rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steptax.app.compute.rows import Flags, Ints
+from steptax.app.compute.rules import StragglerRules
+from steptax.app.compute.steps import StepMatrix
+
+
+@dataclass(frozen=True, eq=False)
+class Coverage:
+    """What was recorded, what of it is used, and who has stopped reporting."""
+
+    steps_total: int
+    steps_used: int
+    steps_incomplete: int
+    """Steps in which an expected rank is missing."""
+    ranks_expected: int
+    ranks_seen: int
+    ranks_used: int
+    world_size: int
+    newest_step: int
+    last_step: Ints
+    """[R] newest step of each rank seen."""
+    stopped_ranks: tuple[int, ...]
+    """Ranks whose newest step lags the newest of all by more than the allowed recorded steps."""
+    rejected_reports: int
+    """Reports whose parts exceed their whole; they count as not reported."""
+    complete: Flags
+    """[S] True where every expected rank made a usable report."""
+    step_places: NDArray[np.intp]
+    """Positions of the used steps."""
+    rank_places: NDArray[np.intp]
+    """Positions of the used ranks."""
+
+    @property
+    def weight(self) -> Fraction:
+        """Paid ranks that one expected rank stands for."""
+        return Fraction(self.world_size, self.ranks_expected)
+
+    @property
+    def label(self) -> str | None:
+        """``on 9 of 10 ranks`` when some are left out, else None."""
+        if self.ranks_used == self.ranks_expected:
+            return None
+        return f"on {self.ranks_used} of {self.ranks_expected} ranks"
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing can be compared, or None when it can."""
+        if self.steps_used and self.ranks_used:
+            return None
+        return (
+            f"no step was reported by enough ranks: {self.ranks_seen} of {self.ranks_expected} "
+            f"ranks reported {self.steps_total} steps, and none of them together"
+        )
+
+
+def cover(
+    matrix: StepMatrix, cells: Flags, rules: StragglerRules, *, rejected_reports: int = 0
+) -> Coverage:
+    """Choose steps and ranks from the usable reports ``cells`` [S, R].
+
+    Steps with every expected rank are used when they are at least half of all (``rules``). If
+    not, the ranks that reported nearly all steps are, with the steps that all of those reported.
+    """
+    steps, ranks = cells.shape
+    complete = np.count_nonzero(cells, axis=1) == matrix.expected_ranks
+    used_steps, used_ranks = complete, np.ones(ranks, dtype=bool)
+    if np.count_nonzero(complete) < max(1, rules.complete_steps_ratio * steps):
+        used_ranks = np.count_nonzero(cells, axis=0) >= rules.rank_reports_ratio * steps
+        used_steps = cells[:, used_ranks].all(axis=1) & used_ranks.any()
+    last = np.where(
+        matrix.reported.any(axis=0), steps - 1 - np.argmax(matrix.reported[::-1], axis=0), 0
+    )
+    stopped = matrix.ranks[steps - 1 - last > rules.stopped_lag_steps]
+    return Coverage(
+        steps_total=steps,
+        steps_used=int(np.count_nonzero(used_steps)),
+        steps_incomplete=int(np.count_nonzero(~complete)),
+        ranks_expected=matrix.expected_ranks,
+        ranks_seen=ranks,
+        ranks_used=int(np.count_nonzero(used_ranks)),
+        world_size=matrix.world_size,
+        newest_step=int(matrix.steps[-1]),
+        last_step=matrix.steps[last],
+        stopped_ranks=tuple(int(r) for r in stopped),
+        rejected_reports=rejected_reports,
+        complete=complete,
+        step_places=np.flatnonzero(used_steps),
+        rank_places=np.flatnonzero(used_ranks),
+    )

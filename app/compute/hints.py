@@ -1,0 +1,291 @@
+"""What the late ranks spend their extra time on, and the likely reason, from evidence at hand.
+
+The phases of the late reports are compared with the median of the peers. Each phase that carries
+a good part of the excess gives one hint; several causes may hold at once, so hints carry their
+share and are never reduced to the first that matches. Extra compute is laid to sequence length
+only if compute follows the sequence lengths over all ranks and steps *and* the fitted slope
+explains the excess: correlation alone would also be high for one slow worker (Lin et al., OSDI'25,
+section 5.3, with that addition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steptax.app.compute.arrival import Arrivals, Basis, is_measured
+from steptax.app.compute.peers import peer_median
+from steptax.app.compute.rows import Floats
+from steptax.app.compute.rules import StragglerRules
+from steptax.app.compute.spoken import spoken_ratio, spoken_us
+from steptax.app.compute.steps import StepMatrix
+
+#: Own time that no measured phase names.
+HOST = "host"
+_EQUAL_SEQUENCES_RATIO = 0.02
+
+_TITLES = {
+    "input": "waiting for data",
+    "checkpoint": "writing checkpoints",
+    "h2d": "host-to-device copies",
+    "gc": "garbage collector pauses",
+    "other": "other measured time",
+    HOST: "host time outside of the measured phases",
+}
+_SETTLE = {
+    "input": "data loader queue depth and storage latency of that host",
+    "checkpoint": "checkpoint_save events of that rank",
+    "h2d": "PCIe generation and width of that device, and whether its host buffers are pinned",
+    "gc": "the same job with collection at planned steps",
+    "other": "what the source counts as other time",
+    HOST: "a profiler trace of that rank: launch gaps, Python time, CPU steal",
+}
+_SETTLE_DEVICE = (
+    "clock, throttle reasons, Xid and ECC of that device, or a matrix multiplication on it"
+)
+_SETTLE_SEQUENCE = "sequence lengths per rank and step (seq_sq_sum, or tokens)"
+
+
+@dataclass(frozen=True)
+class PhaseExcess:
+    """Mean time over the peers' median that the late reports spend in a phase."""
+
+    phase: str
+    excess_us: float
+    share_ratio: float
+    """Of the excess in work; below 0 or above 1 where phases make up for each other."""
+
+
+@dataclass(frozen=True)
+class Hint:
+    """A likely reason with what speaks for and against it, and what would settle it."""
+
+    id: str
+    title: str
+    share_ratio: float
+    """Share of the excess that it carries."""
+    evidence_for: tuple[str, ...]
+    evidence_against: tuple[str, ...] = ()
+    settle: tuple[str, ...] = ()
+    confidence: float | None = None
+    """None until the detector has been scored on injected faults."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Phases and hints for the late reports, or why there are none."""
+
+    phases: tuple[PhaseExcess, ...] = ()
+    hints: tuple[Hint, ...] = ()
+    reason: str | None = None
+
+    @property
+    def dominant(self) -> PhaseExcess | None:
+        """The phase with the largest excess."""
+        return max(self.phases, key=lambda p: p.excess_us, default=None)
+
+
+def explain(
+    matrix: StepMatrix,
+    arrived: Arrivals,
+    excess_us: Floats,
+    cells: tuple[NDArray[np.intp], NDArray[np.intp]],
+    rules: StragglerRules,
+) -> Explanation:
+    """Explain the late reports ``cells`` (step and rank positions) of the used reports.
+
+    ``excess_us`` [S, R] is work over the peers' median. The culprit's reports are all on one rank,
+    those of a moving straggler are the last ones of each slow step.
+    """
+    total = float(np.mean(excess_us[cells])) if len(cells[0]) else 0.0
+    if not total > 0:
+        return Explanation(reason="the late ranks do not work longer than their peers")
+    parts = _parts(matrix, arrived, rules)
+    sequences = _sequence_column(matrix, rules)
+    if not parts and sequences is None:
+        return Explanation(
+            reason="cause not named: per-rank phases (compute_us, input_us, gc_us, ...) are missing"
+        )
+    # Peers are on the same stage, so the other stages need no sorting.
+    columns = np.arange(len(matrix.ranks))
+    if matrix.stage is not None:
+        columns = np.flatnonzero(np.isin(matrix.stage, matrix.stage[cells[1]]))
+    stage = None if matrix.stage is None else matrix.stage[columns]
+    place = (cells[0], np.searchsorted(columns, cells[1]))
+
+    def over_peers(values: Floats) -> float:
+        kept = values[:, columns]
+        return _mean((kept - peer_median(kept, stage))[place])
+
+    phases = []
+    for name, values in parts.items():
+        late = over_peers(values)
+        if not np.isnan(late):
+            phases.append(PhaseExcess(name, late, late / total))
+    hints = [
+        _phase_hint(p)
+        for p in phases
+        if p.phase != "compute" and p.share_ratio >= rules.hint_share_ratio
+    ]
+    computing = next((p for p in phases if p.phase == "compute"), None)
+    # Without phases the whole own work stands in for compute.
+    own = PhaseExcess("work", total, 1.0) if not parts else computing
+    if own is not None and own.share_ratio >= rules.hint_share_ratio:
+        values = parts["compute"] if computing is not None else arrived.work_us
+        fit = None
+        if sequences is not None:
+            fit = _fit(values, sequences, matrix.stage, cells, over_peers, own)
+        hints += _compute_hints(own, fit, matrix.seq_sq_sum is not None, rules)
+    hints.sort(key=lambda hint: -hint.share_ratio)
+    reason = None if hints else "no measured phase carries a good part of the excess"
+    return Explanation(tuple(phases), tuple(hints), reason)
+
+
+def _parts(matrix: StepMatrix, arrived: Arrivals, rules: StragglerRules) -> dict[str, Floats]:
+    """Measured phases, and the rank's own time that they leave over when compute is among them."""
+    everywhere = np.ones(matrix.duration_us.shape, dtype=bool)
+    parts = {n: v for n, v in matrix.phases.items() if is_measured(v, everywhere, rules)}
+    if matrix.work_is_partial:
+        return {name: values for name, values in parts.items() if name == "compute"}
+    if "compute" in parts and arrived.choice.basis is not Basis.PHASES:
+        named = sum((np.nan_to_num(v) for v in matrix.phases.values()), np.zeros(everywhere.shape))
+        parts[HOST] = arrived.work_us - named
+    return parts
+
+
+def _sequence_column(matrix: StepMatrix, rules: StragglerRules) -> Floats | None:
+    everywhere = np.ones(matrix.duration_us.shape, dtype=bool)
+    for values in (matrix.seq_sq_sum, matrix.tokens):
+        if is_measured(values, everywhere, rules):
+            return values
+    return None
+
+
+@dataclass(frozen=True)
+class _SequenceFit:
+    correlation: float
+    """Of work and sequence measure, each less its mean over the stage in that step."""
+    excess_ratio: float
+    """Sequence measure of the late reports over their peers' median."""
+    explained_ratio: float
+    """Share of the excess in compute that the slope accounts for."""
+
+
+def _fit(
+    values: Floats,
+    sequences: Floats,
+    stage: NDArray[np.int32] | None,
+    cells: tuple[NDArray[np.intp], NDArray[np.intp]],
+    over_peers: Callable[[Floats], float],
+    own: PhaseExcess,
+) -> _SequenceFit | None:
+    """How far compute follows the sequence lengths; None where they never differ."""
+    x, y = _centred(sequences, stage), _centred(values, stage)
+    known = ~np.isnan(x) & ~np.isnan(y)
+    spread = float(np.sqrt(np.mean(x[known] ** 2) * np.mean(y[known] ** 2)))
+    late = over_peers(sequences)
+    typical = _mean(sequences[cells]) - late
+    if not spread > 0 or not typical > 0:
+        return None
+    correlation = float(np.mean(x[known] * y[known])) / spread
+    # One rank's own lever must not fit its own excuse: the slope comes from the other ranks when
+    # the late reports are all on one. Where those have equal sequences, compute can at most grow
+    # in proportion.
+    ranks = np.unique(cells[1])
+    if len(ranks) == 1:
+        sequences_of_others, values_of_others = sequences.copy(), values.copy()
+        sequences_of_others[:, ranks] = values_of_others[:, ranks] = np.nan
+        x, y = _centred(sequences_of_others, stage), _centred(values_of_others, stage)
+        known = ~np.isnan(x) & ~np.isnan(y)
+    variation = float(np.mean(x[known] ** 2)) if known.any() else 0.0
+    if np.sqrt(variation) > 0.005 * typical:
+        slope = float(np.mean(x[known] * y[known])) / variation
+    else:
+        slope = (_mean(values[cells]) - own.excess_us) / typical
+    return _SequenceFit(correlation, late / typical, slope * late / own.excess_us)
+
+
+def _mean(values: Floats) -> float:
+    """Mean of what was reported, NaN if nothing was."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _centred(values: Floats, stage: NDArray[np.int32] | None) -> Floats:
+    """[S, R] less the mean of each step and stage."""
+    out = values.copy()
+    groups = [np.arange(values.shape[1])]
+    if stage is not None:
+        groups = [np.flatnonzero(stage == one) for one in np.unique(stage)]
+    for members in groups:
+        part = values[:, members]
+        count = np.maximum(np.count_nonzero(~np.isnan(part), axis=1), 1)
+        out[:, members] = part - (np.nansum(part, axis=1) / count)[:, None]
+    return out
+
+
+def _phase_hint(phase: PhaseExcess) -> Hint:
+    return Hint(
+        phase.phase,
+        _TITLES[phase.phase],
+        phase.share_ratio,
+        (_share_text(phase, _TITLES[phase.phase]),),
+        settle=(_SETTLE[phase.phase],),
+    )
+
+
+def _share_text(phase: PhaseExcess, title: str) -> str:
+    return (
+        f"{spoken_us(phase.excess_us)} a step over the peers' median in {title}: "
+        f"{spoken_ratio(phase.share_ratio)} of the excess"
+    )
+
+
+def _compute_hints(
+    own: PhaseExcess, fit: _SequenceFit | None, squares: bool, rules: StragglerRules
+) -> list[Hint]:
+    """Extra compute split into what sequence lengths explain and what is left."""
+    measured = _share_text(own, "compute" if own.phase == "compute" else "own work")
+    slow = "slow compute: device, host or kernel, not separable without device signals"
+    if own.phase == "work":
+        slow = "slow work of its own: phases would tell compute, input and host apart"
+    settle = (_SETTLE_DEVICE,) if own.phase == "compute" else ("per-rank phases (compute_us, ...)",)
+    if fit is None:
+        return [
+            Hint(
+                "slow_compute", slow, own.share_ratio, (measured,), (), (_SETTLE_SEQUENCE, *settle)
+            )
+        ]
+    what = "squared sequence length" if squares else "tokens"
+    follows = f"work follows {what} over all ranks and steps: correlation {fit.correlation:.2f}"
+    explains = (
+        f"the late reports have {spoken_ratio(fit.excess_ratio)} more {what} than their peers, "
+        f"which accounts for {spoken_ratio(max(0.0, fit.explained_ratio))} of it"
+    )
+    if (
+        fit.correlation >= rules.sequence_correlation
+        and fit.explained_ratio >= rules.sequence_explains_ratio
+    ):
+        share = own.share_ratio * min(1.0, fit.explained_ratio)
+        hints = [
+            Hint(
+                "sequence_length",
+                "sequence-length imbalance",
+                share,
+                (measured, follows, explains),
+                settle=("the same batches on another rank",),
+            )
+        ]
+        if own.share_ratio - share >= rules.hint_share_ratio:
+            rest = f"{spoken_ratio(own.share_ratio - share)} of the excess is left over by {what}"
+            hints.append(
+                Hint("slow_compute", slow, own.share_ratio - share, (rest,), (follows,), settle)
+            )
+        return hints
+    if abs(fit.excess_ratio) < _EQUAL_SEQUENCES_RATIO:
+        equal = f"{what} of the late reports equals the peers' within {spoken_ratio(0.02)}"
+        return [Hint("slow_compute", slow, own.share_ratio, (measured, equal), (), settle)]
+    return [Hint("slow_compute", slow, own.share_ratio, (measured,), (explains,), settle)]

@@ -1,0 +1,57 @@
+"""Reductions along the ranks of a step x rank matrix in which NaN means "not reported"."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+
+def row_count(values: Floats) -> Ints:
+    """Reported values per row: [S, R] to [S]."""
+    return np.asarray(np.count_nonzero(~np.isnan(values), axis=1), dtype=np.int64)
+
+
+def row_max(values: Floats) -> Floats:
+    """Largest reported value per row, NaN for an empty row: [S, R] to [S]."""
+    out = np.where(np.isnan(values), -np.inf, values).max(axis=1, initial=-np.inf)
+    return np.where(np.isneginf(out), np.nan, out)
+
+
+def row_min(values: Floats) -> Floats:
+    """Smallest reported value per row, NaN for an empty row: [S, R] to [S]."""
+    return -row_max(-values)
+
+
+def row_sum(values: Floats) -> Floats:
+    """Sum of the reported values per row, 0 for an empty row: [S, R] to [S]."""
+    return np.asarray(np.nansum(values, axis=1), dtype=np.float64)
+
+
+def row_mean(values: Floats) -> Floats:
+    """Mean of the reported values per row, NaN for an empty row: [S, R] to [S]."""
+    count = row_count(values)
+    return np.where(count > 0, row_sum(values) / np.maximum(count, 1), np.nan)
+
+
+def row_quantile(values: Floats, *q: float) -> list[Floats]:
+    """Quantiles ``q`` (0..1, linear interpolation) of the reported values: [S, R] to [S] each.
+
+    One sort serves all of them, and NaN sorts last, so that no row needs a loop of its own.
+    """
+    ordered = np.sort(values, axis=1)
+    count = row_count(values)
+    rows = np.arange(len(values))
+    last = np.maximum(count - 1, 0)
+    out = []
+    for share in q:
+        place = share * last
+        low = np.floor(place).astype(np.int64)
+        high = np.minimum(low + 1, last)
+        part = place - low
+        value = ordered[rows, low] * (1 - part) + ordered[rows, high] * part
+        out.append(np.where(count > 0, value, np.nan))
+    return out

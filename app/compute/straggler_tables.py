@@ -1,0 +1,152 @@
+"""The per-rank, per-stage and per-step arrays of the straggler analysis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steptax.app.compute.arrival import Arrivals
+from steptax.app.compute.blame import blame_us
+from steptax.app.compute.coverage import Coverage
+from steptax.app.compute.peers import peer_median
+from steptax.app.compute.recover import saved_by_each_us
+from steptax.app.compute.resample import block_means, interval
+from steptax.app.compute.rows import Flags, Floats, row_max, row_mean, row_quantile
+from steptax.app.compute.rules import StragglerRules
+from steptax.app.compute.steps import StepMatrix
+from steptax.app.compute.straggler_result import RankTable, StageTable, StepTable
+
+
+@dataclass(frozen=True, eq=False)
+class Used:
+    """The reports that are used, all of them present, and what several statistics share."""
+
+    matrix: StepMatrix
+    arrived: Arrivals
+    rules: StragglerRules
+    excess_us: Floats
+    """[S, R] work over the median of the peers; NaN in the columns of ranks without a peer."""
+    slow: Flags
+    """[S, R]"""
+    last: Flags
+    """[S, R] True for whoever arrives last in a step, all of them among equals."""
+
+    @classmethod
+    def of(cls, matrix: StepMatrix, arrived: Arrivals, rules: StragglerRules) -> Used:
+        """Compare each report of ``matrix`` with its peers."""
+        peers_us = peer_median(arrived.work_us, matrix.stage)
+        excess_us = arrived.work_us - peers_us
+        with np.errstate(invalid="ignore"):
+            slow = excess_us > rules.slow_over_peers_ratio * peers_us
+        last = arrived.arrival_us == row_max(arrived.arrival_us)[:, None]
+        return cls(matrix, arrived, rules, excess_us, slow, last)
+
+    @property
+    def enough(self) -> bool:
+        """True when there are steps enough to tell lasting from passing."""
+        return len(self.matrix.steps) >= self.rules.min_steps
+
+    @property
+    def step_us(self) -> float:
+        """Mean length of a step."""
+        return float(self.arrived.step_us.mean())
+
+    def draw(self, columns: Floats) -> Floats | None:
+        """[B, K] bootstrap means of ``columns`` [S, K]; None with too few steps."""
+        if not self.enough:
+            return None
+        return block_means(columns, replicates=self.rules.replicates, seed=self.rules.seed)
+
+
+def rank_table(used: Used) -> RankTable:
+    """One entry per used rank."""
+    arrived, matrix = used.arrived, used.matrix
+    ranks = len(matrix.ranks)
+    excess = used.excess_us.mean(axis=0)
+    low = high = np.full(ranks, np.nan)
+    drawn = used.draw(used.excess_us)
+    if drawn is not None:
+        low, high = interval(drawn)
+    alone = np.isnan(excess)
+    anybody = used.slow.any(axis=1)
+    blame = blame_us(arrived.arrival_us).sum(axis=0)
+    each = saved_by_each_us(arrived.arrival_us, used.excess_us).sum(axis=0)
+    unknown = np.full(ranks, np.nan)
+    return RankTable(
+        ranks=matrix.ranks,
+        stage=matrix.stage,
+        dp=matrix.dp,
+        mean_work_us=arrived.work_us.mean(axis=0),
+        excess_us=excess,
+        excess_low_us=low,
+        excess_high_us=high,
+        persistence_ratio=np.where(alone, np.nan, used.slow.mean(axis=0)),
+        stability_ratio=used.last[anybody].mean(axis=0) if anybody.any() else unknown,
+        last_ratio=used.last.mean(axis=0),
+        mean_wait_us=arrived.wait_us.mean(axis=0),
+        blame_ratio=blame / blame.sum() if blame.sum() > 0 else unknown,
+        recoverable_ratio=np.where(alone, np.nan, each / arrived.step_us.sum()),
+    )
+
+
+def stage_table(used: Used) -> StageTable | None:
+    """One entry per pipeline stage; None unless there are several."""
+    stage = used.matrix.stage
+    if stage is None or not used.matrix.has_pipeline:
+        return None
+    stages = np.unique(stage)
+    work = np.stack(
+        [np.median(used.arrived.work_us[:, stage == p], axis=1) for p in stages], axis=1
+    )
+    excess = work - peer_median(work)
+    heavy = excess > used.rules.stage_excess_ratio * used.arrived.step_us[:, None]
+    return StageTable(
+        stages=stages,
+        ranks=np.array([np.count_nonzero(stage == p) for p in stages], dtype=np.int64),
+        work_us=work.mean(axis=0),
+        excess_us=excess.mean(axis=0),
+        persistence_ratio=heavy.mean(axis=0),
+    )
+
+
+def step_table(matrix: StepMatrix, coverage: Coverage, arrived: Arrivals | None) -> StepTable:
+    """One entry per recorded step.
+
+    ``arrived`` is None when waits cannot be told: work is then the whole duration.
+    """
+    steps = len(matrix.steps)
+    used: Flags = np.zeros(steps, dtype=bool)
+    used[coverage.step_places] = True
+
+    def spread(values: Floats) -> Floats:
+        out = np.full(steps, np.nan)
+        out[coverage.step_places] = values
+        return out
+
+    last = np.full(steps, -1, dtype=np.int32)
+    tax = wait = np.full(steps, np.nan)
+    work = matrix.duration_us[np.ix_(coverage.step_places, coverage.rank_places)]
+    step_us = row_mean(work)
+    if arrived is not None:
+        work, step_us, paid_us = arrived.work_us, arrived.step_us, arrived.paid_us
+        ranks = matrix.ranks[coverage.rank_places]
+        last[coverage.step_places] = ranks[np.argmax(arrived.arrival_us, axis=1)]
+        wait_us = arrived.wait_us.sum(axis=1)
+        wait = spread(wait_us)
+        lasted = paid_us > 0
+        tax = spread(np.where(lasted, wait_us / np.where(lasted, paid_us, 1.0), np.nan))
+    p50, p95 = row_quantile(work, 0.5, 0.95)
+    return StepTable(
+        steps=matrix.steps,
+        complete=coverage.complete,
+        used=used,
+        tax_ratio=tax,
+        step_us=spread(step_us),
+        max_us=spread(row_max(work)),
+        mean_us=spread(row_mean(work)),
+        p50_us=spread(p50),
+        p95_us=spread(p95),
+        last_rank=last,
+        wait_sum_us=wait,
+    )

@@ -1,0 +1,132 @@
+"""From the per-rank and per-stage statistics to one verdict in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steptax.app.compute.rules import StragglerRules
+from steptax.app.compute.spoken import spoken_list, spoken_ratio, spoken_us
+from steptax.app.compute.straggler_result import Kind, RankTable, StageTable, Verdict
+
+_DURATIONS_ONLY = (
+    "This rests on step times alone: if they span the barrier, a slow rank would not show in them; "
+    "per-rank phases or time in collectives would tell."
+)
+
+
+def flagged_places(
+    table: RankTable, mean_step_us: float, rules: StragglerRules
+) -> NDArray[np.intp]:
+    """Positions of the ranks that are slow for good, largest mean excess first.
+
+    Slow for good: the interval of the excess lies above zero, the excess is a good part of the
+    step, and the rank is slow in most steps.
+    """
+    with np.errstate(invalid="ignore"):
+        flagged = (
+            (table.excess_low_us > 0)
+            & (table.excess_us >= rules.worker_excess_ratio * mean_step_us)
+            & (table.persistence_ratio >= rules.worker_persistence_ratio)
+        )
+    places = np.flatnonzero(flagged)
+    return places[np.argsort(-table.excess_us[places], kind="stable")]
+
+
+def flagged_stage(
+    table: StageTable | None, mean_step_us: float, rules: StragglerRules
+) -> int | None:
+    """Position of the stage that is heavier than the others for good, or None."""
+    if table is None:
+        return None
+    heaviest = int(np.argmax(table.excess_us))
+    if (
+        table.excess_us[heaviest] >= rules.stage_excess_ratio * mean_step_us
+        and table.persistence_ratio[heaviest] >= rules.stage_persistence_ratio
+    ):
+        return heaviest
+    return None
+
+
+def judge(
+    table: RankTable,
+    flagged: NDArray[np.intp],
+    stages: StageTable | None,
+    stage: int | None,
+    *,
+    tax_ratio: float,
+    mean_step_us: float,
+    relative_time: bool,
+    durations_only: bool,
+    rules: StragglerRules,
+) -> Verdict:
+    """The verdict for a job whose waits are known."""
+
+    def excess(value_us: float) -> str:
+        share = f"{spoken_ratio(value_us / mean_step_us)} of the step"
+        return f"+{share}" if relative_time else f"+{spoken_us(value_us)} ({share})"
+
+    if len(flagged):
+        ranks = tuple(int(r) for r in table.ranks[flagged])
+        first = int(flagged[0])
+        if len(ranks) == 1:
+            rest = len(table.ranks) - 1
+            head = (
+                f"Rank {ranks[0]} makes the other {rest} wait: "
+                if rest > 1
+                else (f"Rank {ranks[0]} makes the other one wait: ")
+            )
+        else:
+            head = f"Ranks {spoken_list(ranks)} make the others wait, rank {ranks[0]} most: "
+        text = (
+            f"{head}{excess(float(table.excess_us[first]))} over its peers' median, slow in "
+            f"{spoken_ratio(float(table.persistence_ratio[first]))} of the steps."
+        )
+        notes: tuple[str, ...] = ()
+        if stages is not None and stage is not None:
+            notes = (_stage_text(stages, stage, excess, table),)
+        return Verdict(Kind.WORKER, text, ranks, notes=notes)
+    if stages is not None and stage is not None:
+        number = int(stages.stages[stage])
+        assert table.stage is not None
+        ranks = tuple(int(r) for r in table.ranks[table.stage == number])
+        return Verdict(Kind.STAGE, _stage_text(stages, stage, excess, table), ranks, stage=number)
+    if len(table.ranks) == 1:
+        return Verdict(Kind.NONE, "One rank: there is nobody to wait for.")
+    if tax_ratio >= rules.tax_floor_ratio:
+        return Verdict(
+            Kind.MOVING,
+            f"Ranks wait {spoken_ratio(tax_ratio)} of the paid time, for a different rank from "
+            "step to step: no rank is slow for good.",
+        )
+    return Verdict(
+        Kind.NONE,
+        f"No straggler: ranks wait {spoken_ratio(tax_ratio)} of the paid time and no rank is slow "
+        "for good.",
+        notes=(_DURATIONS_ONLY,) if durations_only else (),
+    )
+
+
+def untellable(reason: str) -> Verdict:
+    """The verdict when the evidence cannot tell."""
+    return Verdict(Kind.UNTELLABLE, f"Who is slow cannot be told: {reason}.")
+
+
+def _stage_text(
+    stages: StageTable, stage: int, excess: Callable[[float], str], table: RankTable
+) -> str:
+    number = int(stages.stages[stage])
+    amount = excess(float(stages.excess_us[stage]))
+    ranks = [] if table.stage is None else list(table.ranks[table.stage == number])
+    head = f"Pipeline stage {number} (rank{'s' if len(ranks) > 1 else ''} {spoken_list(ranks)})"
+    if stages.ranks[stage] == 1:
+        return (
+            f"{head} works longer than the other stages: {amount}; with one rank on a stage a "
+            "heavy stage and a slow device look alike."
+        )
+    return (
+        f"{head} works longer than the other stages: {amount} in the median of its ranks; that is "
+        "how the model is partitioned, not a slow device."
+    )

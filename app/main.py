@@ -1,0 +1,36 @@
+"""Entry script of the pages: navigation, and the frame around each of them.
+
+It stands beside no folder named ``pages``: Streamlit would take that for its own navigation.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from steptax.pages import frame
+from steptax.pages.places import EXECUTIVE_PAGE, HEALTH_PAGE, JOB_PAGE
+
+#: A file of our own: icons by name are fetched from their maker's servers.
+ICON = Path(__file__).resolve().parent / "icon.svg"
+
+
+def main() -> None:
+    """Draw the chosen page inside the frame."""
+    st.set_page_config(page_title="Steptax", page_icon=str(ICON), layout="wide")
+    executive = st.Page(
+        EXECUTIVE_PAGE, title="Executive review", icon=":material/payments:", default=True
+    )
+    job = st.Page(JOB_PAGE, title="Job drill-down", icon=":material/monitoring:", url_path="job")
+    health = st.Page(
+        HEALTH_PAGE, title="Data & health", icon=":material/database:", url_path="health"
+    )
+    page = st.navigation([executive, job, health], position="top")
+    # The choices are drawn here and not by the pages, so that they outlive a change of page.
+    with frame.guarded():
+        if frame.strip(is_job=page == job):
+            page.run()
+
+
+main()

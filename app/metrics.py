@@ -1,0 +1,316 @@
+"""The metric registry: one id, one definition, for pages, commands, exports and documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Direction = Literal["up", "down", "none"]
+
+
+@dataclass(frozen=True)
+class MetricSpec:
+    """What a metric is. ``good_direction``: whether more of it is better, worse or neither."""
+
+    id: str
+    title: str
+    formula: str
+    unit: str
+    good_direction: Direction
+    doc: str
+
+    @property
+    def help(self) -> str:
+        """For a tooltip: formula, meaning, id."""
+        return f"{self.formula}\n\n{self.doc}\n\nmetric {self.id}"
+
+
+_SPECS = (
+    MetricSpec(
+        "straggler_tax_ratio",
+        "Straggler tax",
+        "sum over steps and ranks of (latest arrival − own arrival) / (ranks × sum of step times)",
+        "ratio",
+        "down",
+        "Share of paid GPU time in which ranks were ready and waited for a slower peer. "
+        "It equals 1 − 1/slowdown with the mean rank as ideal; it is not the slowdown.",
+    ),
+    MetricSpec(
+        "waste_ratio",
+        "Waste",
+        "1 − 1/slowdown",
+        "ratio",
+        "down",
+        "Share of the time that the ideal of the slowdown would save (Lin et al., OSDI'25).",
+    ),
+    MetricSpec(
+        "slowdown_ratio",
+        "Slowdown S",
+        "sum of step times / sum of ideal step times",
+        "x",
+        "down",
+        "How many times longer a step takes than without stragglers; 1.10 and above is called a "
+        "straggling job by Lin et al., OSDI'25.",
+    ),
+    MetricSpec(
+        "job_utilisation_ratio",
+        "Job utilisation",
+        "ideal step time / step time = 1/slowdown",
+        "ratio",
+        "up",
+        "Share of the step that would remain without stragglers.",
+    ),
+    MetricSpec(
+        "persistent_share_ratio",
+        "Persistent share of the tax",
+        "(largest rank mean of work − mean work) / (mean over steps of the largest work − mean)",
+        "ratio",
+        "none",
+        "The part of the tax that the same rank causes for good. Repair or rebalancing wins it "
+        "back; the rest moves from rank to rank.",
+    ),
+    MetricSpec(
+        "persistent_ratio",
+        "Persistent tax",
+        "(largest rank mean of work − mean work) / mean step time",
+        "ratio",
+        "down",
+        "Persistent and transient tax add up to the straggler tax.",
+    ),
+    MetricSpec(
+        "transient_ratio",
+        "Transient tax",
+        "straggler tax − persistent tax",
+        "ratio",
+        "down",
+        "Waiting for a rank that is slow in this step only.",
+    ),
+    MetricSpec(
+        "between_stage_ratio",
+        "Tax between stages",
+        "(largest stage mean of work − mean work) / mean step time",
+        "ratio",
+        "down",
+        "The part of the tax that comes from unequal pipeline stages.",
+    ),
+    MetricSpec(
+        "within_stage_ratio",
+        "Tax within stages",
+        "straggler tax − tax between stages",
+        "ratio",
+        "down",
+        "The part of the tax that comes from ranks that differ from peers of their own stage.",
+    ),
+    MetricSpec(
+        "recoverable_ratio",
+        "Recoverable",
+        "(latest arrival − the same once the flagged ranks work like their peers) / step time",
+        "ratio",
+        "down",
+        "Share of paid time that comes back if the flagged ranks become like their peers.",
+    ),
+    MetricSpec(
+        "goodput_ratio",
+        "Goodput",
+        "useful GPU-seconds / paid GPU-seconds",
+        "ratio",
+        "up",
+        "Paid time less everything outside retained steps: unallocated, pending, start-up, "
+        "recovery, lost work, checkpoints, other blocking.",
+    ),
+    MetricSpec(
+        "ettr_ratio",
+        "ETTR",
+        "time in retained steps / wall-clock time of the job",
+        "ratio",
+        "up",
+        "Effective training time ratio: steps that were rolled back do not count.",
+    ),
+    MetricSpec(
+        "mfu_ratio",
+        "MFU",
+        "tokens per second × model FLOPs per token / (devices × peak FLOP/s)",
+        "ratio",
+        "up",
+        "Model FLOPs utilisation (Chowdhery et al., 2022): no recomputation, dense peak of the "
+        "data type that ran.",
+    ),
+    MetricSpec(
+        "hfu_ratio",
+        "HFU",
+        "tokens per second × executed FLOPs per token / (devices × peak FLOP/s)",
+        "ratio",
+        "up",
+        "Hardware FLOPs utilisation: as MFU, with the FLOPs that recomputation adds.",
+    ),
+    MetricSpec(
+        "effective_mfu_ratio",
+        "Effective MFU",
+        "scheduling goodput × runtime goodput × MFU in retained steps",
+        "ratio",
+        "up",
+        "Model FLOPs of retained steps over what all paid GPU time could have done.",
+    ),
+    MetricSpec(
+        "compute_share_ratio",
+        "Own computing",
+        "GPU-seconds in the compute phase / paid GPU-seconds of the recorded steps",
+        "ratio",
+        "up",
+        "Time in which ranks computed; how well they computed is MFU.",
+    ),
+    MetricSpec(
+        "step_ms",
+        "Step time",
+        "mean over steps of (last end − first start)",
+        "ms",
+        "down",
+        "Wall-clock time of an optimiser step.",
+    ),
+    MetricSpec(
+        "ideal_step_ms",
+        "Ideal step time",
+        "step time − (largest work − mean work)",
+        "ms",
+        "down",
+        "The step if every rank worked as long as the mean of all; total work stays the same.",
+    ),
+    MetricSpec(
+        "wait_ms",
+        "Waiting per step",
+        "mean over ranks and steps of (latest arrival − own arrival)",
+        "ms",
+        "down",
+        "Time in which a rank was ready at the barrier while a peer was not.",
+    ),
+    MetricSpec(
+        "excess_us",
+        "Excess step time",
+        "mean over steps of (work of the rank − median work of its peers)",
+        "us",
+        "down",
+        "Peers are the other ranks, of the same pipeline stage where there is one.",
+    ),
+    MetricSpec(
+        "excess_ms",
+        "Excess step time",
+        "mean over steps of (work of the rank − median work of its peers)",
+        "ms",
+        "down",
+        "Peers are the other ranks, of the same pipeline stage where there is one. The interval is "
+        "95 %, by moving-block bootstrap over steps.",
+    ),
+    MetricSpec(
+        "excess_step_ratio",
+        "Excess share of the step",
+        "excess step time / step time",
+        "ratio",
+        "down",
+        "Excess in relation to the step, which holds for normalised times too.",
+    ),
+    MetricSpec(
+        "persistence_ratio",
+        "Persistence",
+        "steps in which the rank is slow / steps",
+        "ratio",
+        "none",
+        "A rank is slow in a step when its work exceeds its peers' median by more than 5 %.",
+    ),
+    MetricSpec(
+        "stability_ratio",
+        "Same culprit",
+        "steps in which this rank arrives last / steps in which any rank is slow",
+        "ratio",
+        "none",
+        "How often it is the same rank that makes the others wait.",
+    ),
+    MetricSpec(
+        "last_ratio",
+        "Arrives last",
+        "steps in which the rank arrives last / steps",
+        "ratio",
+        "none",
+        "The last rank to arrive waits least and makes the others wait.",
+    ),
+    MetricSpec(
+        "phase_share_ratio",
+        "Share of the phase",
+        "excess of the rank in the phase / excess of the rank, at most 1",
+        "ratio",
+        "none",
+        "How much of the excess lies in the named phase.",
+    ),
+    MetricSpec(
+        "gpu_hours",
+        "GPU-hours",
+        "sum of step times × GPUs / 3600 s",
+        "GPU-hours",
+        "none",
+        "Time for which GPUs were held; for a job without steps, as its record states it.",
+    ),
+    MetricSpec(
+        "recoverable_gpu_hours",
+        "Recoverable GPU-hours",
+        "recoverable share × GPU-hours",
+        "GPU-hours",
+        "down",
+        "What the flagged ranks cost beyond their peers, in this window.",
+    ),
+    MetricSpec(
+        "spend_usd",
+        "Spend",
+        "GPU-hours × price per GPU-hour",
+        "USD",
+        "none",
+        "At the price shown at the top; no price is ever assumed.",
+    ),
+    MetricSpec(
+        "recoverable_usd",
+        "Recoverable",
+        "recoverable GPU-hours × price per GPU-hour",
+        "USD",
+        "down",
+        "What persistent stragglers cost beyond their peers' median, at the price shown.",
+    ),
+    MetricSpec(
+        "recoverable_usd_per_hour",
+        "Recoverable per hour",
+        "recoverable share × GPUs × price per GPU-hour",
+        "USD/h",
+        "down",
+        "What every further hour of the job costs as long as nothing is done.",
+    ),
+    MetricSpec(
+        "recoverable_usd_per_day",
+        "Recoverable per day",
+        "recoverable per hour × 24",
+        "USD/day",
+        "down",
+        "What every further day of the job costs as long as nothing is done.",
+    ),
+    MetricSpec(
+        "unexplained_ratio",
+        "Unexplained",
+        "GPU-seconds that no measured bucket holds / paid GPU-seconds",
+        "ratio",
+        "down",
+        "Shown rather than spread over the other buckets.",
+    ),
+    MetricSpec(
+        "usd_per_billion_tokens",
+        "Cost per billion tokens",
+        "spend / tokens of retained steps × 10⁹",
+        "USD",
+        "down",
+        "Steps that were rolled back cost money and add no tokens.",
+    ),
+)
+
+METRICS: dict[str, MetricSpec] = {spec.id: spec for spec in _SPECS}
+"""Every metric by its id."""
+
+
+def help_of(metric_id: str) -> str | None:
+    """Tooltip of a metric; None for an id that is not registered."""
+    spec = METRICS.get(metric_id)
+    return None if spec is None else spec.help

@@ -1,0 +1,107 @@
+"""How the page server is started, and when it is ready."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from steptax.app.errors import UserError
+from steptax.app.theme import theme_options
+
+#: The script that Streamlit runs. It stands beside no folder named ``pages``, or Streamlit would
+#: take that folder for its own automatic navigation.
+ENTRY = Path(__file__).resolve().parent / "main.py"
+HEALTH_PATH = "/_stcore/health"
+PORTS_TRIED = 50
+
+_OPTIONS = {
+    # Starts unattended and tells nobody: no question, no statistics, no links to elsewhere.
+    "server.headless": "true",
+    "server.showEmailPrompt": "false",
+    "browser.gatherUsageStats": "false",
+    "client.showErrorLinks": "false",
+    # A fault of ours goes to the log of the server; the page shows its kind without our source.
+    "client.showErrorDetails": "type",
+    "client.toolbarMode": "viewer",
+    # Pages do not change under an installed product; watching them costs processor time.
+    "server.fileWatcherType": "none",
+    "server.runOnSave": "false",
+    # Nothing is uploaded through the browser, and no figure comes near this.
+    "server.maxUploadSize": "1",
+    "server.maxMessageSize": "20",
+    "logger.level": "warning",
+}
+
+
+def server_flags(host: str, port: int) -> list[str]:
+    """Flags of ``streamlit run`` for a server that listens on ``host`` and ``port``."""
+    options = _OPTIONS | {"server.address": host, "server.port": str(port)} | theme_options()
+    return [part for name, value in options.items() for part in (f"--{name}", value)]
+
+
+def server_command(host: str, port: int) -> list[str]:
+    """The command line that serves the pages on ``host`` and ``port``."""
+    return [sys.executable, "-m", "streamlit", "run", str(ENTRY), *server_flags(host, port)]
+
+
+def free_port(preferred: int, host: str = "127.0.0.1") -> int:
+    """``preferred``, or the next port above it on which ``host`` can listen.
+
+    Raises UserError when none of the next fifty is free.
+    """
+    for port in range(preferred, min(preferred + PORTS_TRIED, 65_536)):
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            # As the server itself does: a port in TIME_WAIT is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            return port
+    raise UserError(
+        f"no port from {preferred} to {preferred + PORTS_TRIED - 1} can be used on {host}",
+        where="--port",
+        hint="name another with --port, or stop what listens there",
+    )
+
+
+def wait_until_healthy(
+    url: str, process: subprocess.Popen[Any] | None = None, *, timeout_s: float = 60.0
+) -> None:
+    """Return once the server at ``url`` answers its health check.
+
+    Raises UserError when ``process`` ended before that, or after ``timeout_s`` seconds.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        if process is not None and (code := process.poll()) is not None:
+            raise UserError(
+                f"the page server ended with exit code {code} before it was ready",
+                where=url,
+                hint="its own message is above; run it again with another --port",
+            )
+        if _is_healthy(url):
+            return
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"the page server gave no answer within {timeout_s:.0f} s",
+                where=url + HEALTH_PATH,
+                hint="the machine may be busy: try again",
+            )
+        time.sleep(0.1)
+
+
+def _is_healthy(url: str) -> bool:
+    # No proxy of the environment: the server is on this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url + HEALTH_PATH, timeout=2.0) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

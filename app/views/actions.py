@@ -1,0 +1,32 @@
+"""What to do next, by what was found. One place, so that page, command and report agree."""
+
+from __future__ import annotations
+
+from steptax.app.compute.straggler_result import Kind
+
+_BY_HINT = {
+    "sequence_length": "balance the batches by the sum of squared sequence lengths; see the steps",
+    "input": "look at the data loader of that rank: workers, prefetch depth, storage latency",
+    "checkpoint": "make checkpoints asynchronous, or spread their writing over the ranks",
+    "h2d": "pin host memory and check the PCIe generation and width of that device",
+    "gc": "disable automatic garbage collection and collect at the same step on every rank",
+    "host": "profile that rank: launch gaps, Python time, CPU contention on its host",
+    "other": "find out what the source counts as other time",
+    "slow_compute": "compare that device's clock, throttle reasons and errors with its peers', "
+    "then run a matrix-multiplication benchmark on it; if it is slow there too, replace it",
+}
+
+_BY_VERDICT = {
+    Kind.STAGE: "move layers off the heavy pipeline stage; the devices on it are not at fault",
+    Kind.MOVING: "no rank to replace: balance the batches, synchronise garbage collection, or "
+    "look at noise on the hosts",
+    Kind.NONE: "nothing to fix here; keep watching",
+    Kind.UNTELLABLE: "record per-rank phases or collective time; the recorder does both",
+}
+
+
+def next_action(kind: Kind, hint_id: str | None) -> str:
+    """One line for the card."""
+    if kind is Kind.WORKER:
+        return _BY_HINT[hint_id] if hint_id else "record phases on that rank to name the cause"
+    return _BY_VERDICT[kind]

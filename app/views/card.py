@@ -1,0 +1,131 @@
+"""The straggler card."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from steptax.app.compute.hints import Explanation, Hint
+from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.compute.straggler_result import Kind, StragglerResult
+from steptax.app.views.actions import next_action
+from steptax.app.views.load import LoadedJob
+from steptax.app.views.models import Card, LedgerLine, Price
+from steptax.app.views.price import level_text
+
+#: Steps named as the ones to look at.
+LISTED_STEPS = 8
+_NO_CULPRIT = "no single rank makes the others wait"
+
+
+def build_card(
+    loaded: LoadedJob,
+    result: StragglerResult,
+    metrics: dict[str, Measure],
+    ledger: tuple[LedgerLine, ...],
+    price: Price,
+) -> Card:
+    """The card of a job; what cannot be known says why."""
+    verdict, explanation = result.verdict, result.explanation
+    hint = explanation.hints[0] if explanation.hints else None
+    culprit = verdict.culprit
+    dominant = explanation.dominant
+    return Card(
+        verdict=verdict.kind.value,
+        sentence=" ".join((verdict.text, *verdict.notes)),
+        job_utilisation=metrics["job_utilisation_ratio"],
+        step_ms=metrics["step_ms"],
+        ideal_step_ms=metrics["ideal_step_ms"],
+        slowdown=result.slowdown_ratio,
+        straggler_tax=result.tax_ratio,
+        dominant_cause=dominant_loss(ledger),
+        culprit_rank=culprit,
+        culprit_ranks=verdict.ranks,
+        culprit_place=None if culprit is None else _place(loaded.places.get(culprit)),
+        culprit_scope=None if culprit is None else _scope(loaded.places.get(culprit)),
+        phase=None if dominant is None else dominant.phase,
+        phase_share=_phase_share(explanation),
+        excess_ms=metrics["excess_ms"],
+        excess_against=(
+            "over the median of the same pipeline stage's other ranks"
+            if loaded.matrix.has_pipeline
+            else "over the median of the other ranks"
+        ),
+        persistence=metrics["persistence_ratio"],
+        stability=metrics["stability_ratio"],
+        probable_cause=_cause(verdict.kind, hint, explanation),
+        evidence_for=() if hint is None else hint.evidence_for,
+        evidence_against=() if hint is None else hint.evidence_against,
+        would_settle=() if hint is None else hint.settle,
+        cost_per_hour_usd=metrics["recoverable_usd_per_hour"],
+        cost_per_day_usd=metrics["recoverable_usd_per_day"],
+        cost_window_usd=metrics["recoverable_usd"],
+        next_action=next_action(verdict.kind, None if hint is None else hint.id),
+        level=level_text(result.basis.level),
+        estimate_note=(
+            "per-rank estimate, no dependency graph" if loaded.matrix.has_pipeline else None
+        ),
+        slow_steps=_slow_steps(result, culprit),
+    )
+
+
+def dominant_loss(ledger: tuple[LedgerLine, ...]) -> str:
+    """The largest bucket that is not the ranks' own computing, in words."""
+    shares = {line.title: line.share for line in ledger if line.is_loss and line.share}
+    if not shares:
+        return "no loss was measured"
+    title, share = max(shares.items(), key=lambda item: item[1])
+    of_loss = share / sum(shares.values())
+    return f"{title} ({100 * share:.1f} % of paid time, {100 * of_loss:.0f} % of the loss)"
+
+
+def _phase_share(explanation: Explanation) -> Measure:
+    dominant = explanation.dominant
+    if dominant is None:
+        return Ratio.missing("ratio", explanation.reason or "no phase was measured")
+    # Phases can make up for each other, so the largest may carry more than the whole excess.
+    return Ratio(min(1.0, max(0.0, dominant.share_ratio)), "ratio")
+
+
+def _cause(kind: Kind, hint: Hint | None, explanation: Explanation) -> str:
+    if kind is Kind.STAGE:
+        return "pipeline partitioning: the stage has more work than the others, on all its ranks"
+    if kind in (Kind.NONE, Kind.UNTELLABLE):
+        return "none to name"
+    if hint is None:
+        return explanation.reason or "cause not named: the evidence does not single one out"
+    return f"{hint.title} ({100 * hint.share_ratio:.0f} % of the excess; confidence not scored)"
+
+
+def _place(place: dict[str, Any] | None) -> str | None:
+    if place is None:
+        return None
+    parts = []
+    if place.get("host"):
+        parts.append(f"host {place['host']}")
+    if place.get("gpu_index") is not None:
+        parts.append(f"GPU {place['gpu_index']}")
+    if place.get("gpu_uuid"):
+        parts.append(str(place["gpu_uuid"]))
+    if place.get("pid") is not None:
+        parts.append(f"process {place['pid']}")
+    return ", ".join(parts) or None
+
+
+def _scope(place: dict[str, Any] | None) -> str | None:
+    if place is None:
+        return None
+    names = (("tp", "TP rank"), ("pp", "PP stage"), ("dp", "DP replica"), ("cp", "CP rank"))
+    parts = [f"{title} {place[key]}" for key, title in names if place.get(key) is not None]
+    return " · ".join(parts) or None
+
+
+def _slow_steps(result: StragglerResult, culprit: int | None) -> tuple[int, ...]:
+    """The used steps with the most waiting, of the culprit's where there is one."""
+    table = result.steps
+    wait = np.where(table.used, table.wait_sum_us, -np.inf)
+    if culprit is not None:
+        wait = np.where(table.last_rank == culprit, wait, -np.inf)
+    order = np.argsort(-wait, kind="stable")[:LISTED_STEPS]
+    return tuple(int(table.steps[i]) for i in order if np.isfinite(wait[i]) and wait[i] > 0)

@@ -1,0 +1,247 @@
+"""The cost review: what was spent, what became work, what the rest cost, what to fix first."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from steptax.app.compute.ledger import Ledger
+from steptax.app.compute.measure import Level, Measure, Ratio
+from steptax.app.format import format_measure, format_share
+from steptax.app.views.jobs import Analysed, analyse_jobs, summarise
+from steptax.app.views.ledger import add_ledgers
+from steptax.app.views.models import ExecutiveView, JobSummary, Kpi, LedgerLine, Price
+from steptax.app.views.price import NO_PRICE, dollars, price_view
+from steptax.app.views.workspace import Workspace
+
+#: A start or an end that the review is limited to.
+DAY_FORMAT = "%d %b %Y"
+
+
+def executive_view(
+    ws: Workspace,
+    *,
+    price: Decimal | None,
+    price_note: str | None = None,
+    first_us: int | None = None,
+    last_us: int | None = None,
+    now_us: int | None = None,
+) -> ExecutiveView:
+    """The review over the jobs that started in ``[first_us, last_us)``; open without bounds."""
+    now = time.time_ns() // 1000 if now_us is None else now_us
+    chosen = [job for job in ws.jobs() if _in_period(job, first_us, last_us)]
+    analysed = analyse_jobs(ws, chosen)
+    jobs = tuple(
+        summarise(job, one, price=price) for job, one in zip(chosen, analysed, strict=True)
+    )
+    cost = price_view(price, price_note)
+    with_steps = [a for a in analysed if a is not None]
+    ledgers = [a.ledger for a in with_steps if not a.loaded.matrix.time_is_relative]
+    lines = add_ledgers(ledgers, price)
+    hours = _sum([job.gpu_hours for job in jobs], "GPU-hours")
+    measured = Measure(
+        sum(float(ledger.paid_gpu_us) for ledger in ledgers) / 3.6e9,
+        "GPU-hours",
+        level=Level.PHASES,
+    )
+    tax = _tax(ledgers)
+    recoverable = _sum([job.recoverable_usd for job in jobs], "USD")
+    ranked = tuple(sorted(jobs, key=lambda job: (-(job.recoverable_usd.value or 0.0), job.job_id)))
+    return ExecutiveView(
+        sentence=_sentence(ranked, hours, measured, lines, recoverable, cost),
+        period=_period(first_us, last_us, jobs, now),
+        price=cost,
+        kpis=_kpis(hours, tax, recoverable, lines, cost),
+        ledger=lines,
+        ledger_note=_ledger_note(len(ledgers), len(jobs), measured),
+        jobs=ranked,
+        by_team=_by_team(jobs),
+        coverage=f"{len(with_steps):,} of {len(jobs):,} jobs have per-rank steps · {cost.basis}"
+        " · not reconciled with a bill",
+        warnings=_warnings(jobs, analysed),
+    )
+
+
+def _in_period(job: dict[str, Any], first_us: int | None, last_us: int | None) -> bool:
+    if first_us is None and last_us is None:
+        return True
+    start = job.get("start_us")
+    if start is None:
+        return False
+    return (first_us is None or start >= first_us) and (last_us is None or start < last_us)
+
+
+def _sum(measures: Sequence[Measure], unit: str) -> Measure:
+    """Sum of what is known; the rest is counted in a warning, and nothing known is missing."""
+    known = [m.value for m in measures if m.value is not None]
+    if not known:
+        reasons = dict.fromkeys(m.reason for m in measures if m.reason)
+        return Measure.missing(unit, "; ".join(map(str, reasons)) or "there are no jobs")
+    missing = len(measures) - len(known)
+    warnings = (f"without {missing} of {len(measures)} jobs, where it is unknown",)
+    return Measure(sum(known), unit, level=Level.LOG, warnings=warnings if missing else ())
+
+
+def _tax(ledgers: Sequence[Ledger]) -> Ratio:
+    """GPU-hour-weighted straggler tax of the jobs in which waiting can be told."""
+    wait = paid = 0.0
+    for ledger in ledgers:
+        row = ledger.row("straggler_wait")
+        if row is not None and row.gpu_us is not None:
+            wait += float(row.gpu_us)
+            paid += float(ledger.paid_gpu_us)
+    if not paid:
+        return Ratio.missing("ratio", "no job has per-rank phases or collective times")
+    return Ratio(wait / paid, level=Level.PHASES, inputs=("wait", "paid time"))
+
+
+def _sentence(
+    ranked: Sequence[JobSummary],
+    hours: Measure,
+    measured: Measure,
+    lines: Sequence[LedgerLine],
+    recoverable: Measure,
+    cost: Price,
+) -> str:
+    if not ranked:
+        return "There are no jobs in this period."
+    spend = dollars(hours, cost)
+    paid = f"{format_measure(spend)} for " if spend.value is not None else ""
+    text = f"You paid {paid}{format_measure(hours)} over {len(ranked):,} jobs."
+    if not lines:
+        return f"{text} No job has per-rank steps, so where the time went is unknown."
+    if hours.value and measured.value is not None and measured.value < 0.95 * hours.value:
+        text += f" On the {format_share(measured.value / hours.value)} that was recorded by rank,"
+    else:
+        text += " Of it,"
+    compute = next((line.share for line in lines if line.bucket == "compute"), None)
+    if compute is not None:
+        text += f" {format_share(compute)} was the ranks' own computing"
+    else:
+        text += " the ranks' own computing was not measured"
+    losses = {line.title: line.share for line in lines if line.is_loss and line.share}
+    if losses:
+        title, share = max(losses.items(), key=lambda item: item[1])
+        text += f"; the largest loss is {title} ({format_share(share)})"
+    text += "."
+    first = ranked[0]
+    if recoverable.value and first.recoverable_usd.value:
+        text += (
+            f" Fix job {first.job_id} first: it would have returned "
+            f"{format_measure(first.recoverable_usd)} of {format_measure(recoverable)}."
+        )
+    elif cost.usd_per_gpu_hour is None:
+        text += " Set a price per GPU-hour to see dollars."
+    else:
+        text += " No persistent straggler was found, so nothing is to be won back by one repair."
+    return text
+
+
+def _kpis(
+    hours: Measure,
+    tax: Ratio,
+    recoverable: Measure,
+    lines: Sequence[LedgerLine],
+    cost: Price,
+) -> tuple[Kpi, ...]:
+    spend = dollars(hours, cost)
+    compute = next((line.share for line in lines if line.bucket == "compute"), None)
+    share = (
+        Ratio(compute, level=Level.PHASES)
+        if compute is not None
+        else Ratio.missing("ratio", "no job splits its steps into phases")
+    )
+    wait = next((line for line in lines if line.bucket == "straggler_wait"), None)
+    wait_usd = None if wait is None else wait.usd
+    tax_text = format_measure(tax) + (f" = ${wait_usd:,.2f}" if wait_usd is not None else "")
+    return (
+        Kpi(
+            "Spend",
+            spend,
+            format_measure(spend) if spend.value is not None else NO_PRICE,
+            "spend_usd",
+            f"GPU-hours x price; {cost.basis}",
+        ),
+        Kpi("GPU-hours", hours, format_measure(hours), "gpu_hours", "held by the jobs"),
+        Kpi(
+            "Own computing",
+            share,
+            format_measure(share),
+            "compute_share_ratio",
+            "compute phase / paid time of the recorded steps; not MFU",
+        ),
+        Kpi(
+            "Straggler tax",
+            tax,
+            tax_text,
+            "straggler_tax_ratio",
+            "waiting for the slowest rank / paid time, weighted by GPU-hours",
+        ),
+        Kpi(
+            "Recoverable",
+            recoverable,
+            format_measure(recoverable),
+            "recoverable_usd",
+            "what persistent stragglers cost beyond their peers' median, at this price",
+        ),
+    )
+
+
+def _ledger_note(measured_jobs: int, jobs: int, measured: Measure) -> str:
+    return (
+        f"Recorded steps of {measured_jobs:,} of {jobs:,} jobs, "
+        f"{format_measure(measured)}; the buckets add up to it exactly."
+        if measured_jobs
+        else "No job has per-rank steps with real times."
+    )
+
+
+def _by_team(jobs: Sequence[JobSummary]) -> tuple[dict[str, Any], ...]:
+    """GPU-hours and money by team; jobs without a team are shown as such."""
+    groups: dict[str, list[JobSummary]] = defaultdict(list)
+    for job in jobs:
+        groups[job.team or "no team stated"].append(job)
+    rows = [
+        {
+            "team": team,
+            "jobs": len(members),
+            "gpu_hours": _sum([job.gpu_hours for job in members], "GPU-hours"),
+            "spend_usd": _sum([job.spend_usd for job in members], "USD"),
+            "recoverable_usd": _sum([job.recoverable_usd for job in members], "USD"),
+        }
+        for team, members in groups.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-(row["gpu_hours"].value or 0.0), row["team"])))
+
+
+def _period(
+    first_us: int | None, last_us: int | None, jobs: Sequence[JobSummary], now_us: int
+) -> str:
+    starts = [job.start_us for job in jobs if job.start_us is not None]
+    begin = first_us if first_us is not None else min(starts, default=None)
+    end = last_us if last_us is not None else now_us
+    if begin is None:
+        return "all jobs; their dates are unknown"
+    return f"{_day(begin)} to {_day(end - 1)}, UTC"
+
+
+def _day(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime(DAY_FORMAT)
+
+
+def _warnings(jobs: Sequence[JobSummary], analysed: Sequence[Analysed | None]) -> tuple[str, ...]:
+    warnings = []
+    unknown = sum(job.gpu_hours.value is None for job in jobs)
+    if unknown:
+        warnings.append(f"GPU-hours are unknown for {unknown:,} of {len(jobs):,} jobs")
+    states = sum(job.state == "unknown" for job in jobs)
+    if states:
+        warnings.append(f"the final state is unknown for {states:,} of {len(jobs):,} jobs")
+    relative = sum(a is not None and a.loaded.matrix.time_is_relative for a in analysed)
+    if relative:
+        warnings.append(f"{relative} jobs have normalised times and are left out of the ledger")
+    return tuple(warnings)

@@ -1,0 +1,121 @@
+"""Sources, stored rows, recorders and rejects."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from steptax.app.format import format_age
+from steptax.app.schema import TABLES
+from steptax.app.views.liveness import SILENT_S
+from steptax.app.views.models import HealthView, SourceRow
+from steptax.app.views.workspace import Workspace
+
+#: Rejects listed on the page; all of them are in the table ``rejects``.
+LISTED_REJECTS = 200
+
+
+def health_view(ws: Workspace, *, now_us: int | None = None) -> HealthView:
+    """What is stored, where it came from, what was refused, and whether it still comes."""
+    now = time.time_ns() // 1000 if now_us is None else now_us
+    recorders = tuple(
+        _recorder(job_id, beat, now)
+        for job_id in ws.lake.live_job_ids()
+        for beat in ws.lake.heartbeats(job_id)
+    )
+    sources = (*_imports(ws, now), *_live_sources(ws, recorders, now))
+    rejects = ws.engine.run("recent_rejects", limit_rows=LISTED_REJECTS).to_pylist()
+    rejected = sum(source.rejected for source in sources)
+    dropped = sum(recorder["rows_dropped"] for recorder in recorders)
+    counts = ws.lake.row_counts()
+    total = sum(counts.values())
+    sentence = (
+        f"{total:,} rows from {len(sources):,} sources; {rejected:,} rows were rejected and "
+        f"{dropped:,} were dropped by recorders."
+        if sources
+        else "Nothing is stored yet: steptax demo makes a job, steptax ingest imports one."
+    )
+    warnings = tuple(
+        f"the recorder of rank {r['rank']} of {r['job_id']} dropped {r['rows_dropped']:,} rows: "
+        f"{r['last_error'] or 'its queue was full'}"
+        for r in recorders
+        if r["rows_dropped"]
+    )
+    return HealthView(
+        sentence,
+        sources,
+        {name: counts[name] for name in TABLES},
+        {name: len(ws.lake.segments(name)) for name in TABLES},
+        tuple(rejects),
+        recorders,
+        warnings,
+    )
+
+
+def _imports(ws: Workspace, now_us: int) -> tuple[SourceRow, ...]:
+    rows = []
+    for commit in reversed(ws.ingests()):
+        detail = commit.detail
+        rows.append(
+            SourceRow(
+                str(detail["source"]),
+                "import",
+                ", ".join(detail["accepted"]) or "none",
+                sum(detail["accepted"].values()),
+                sum(detail["rejected"].values()),
+                commit.created_us,
+                (now_us - commit.created_us) / 1e6,
+                "complete" if not detail["rejected"] else "complete, with rejects",
+            )
+        )
+    return tuple(rows)
+
+
+def _live_sources(
+    ws: Workspace, recorders: tuple[dict[str, Any], ...], now_us: int
+) -> tuple[SourceRow, ...]:
+    rows = []
+    for job_id in dict.fromkeys(recorder["job_id"] for recorder in recorders):
+        mine = [recorder for recorder in recorders if recorder["job_id"] == job_id]
+        last_us = max(recorder["ts_us"] for recorder in mine)
+        states = [recorder["status"] for recorder in mine]
+        running = states.count("running")
+        silent = sum(state.startswith("silent") for state in states)
+        state = f"{running} of {len(mine)} running" if running or silent else "closed"
+        if silent:
+            state += f", {silent} silent"
+        rows.append(
+            SourceRow(
+                f"recorder:{job_id}",
+                "recorder",
+                "steps, ranks, events, jobs",
+                sum(recorder["rows_written"] for recorder in mine),
+                0,
+                last_us,
+                (now_us - last_us) / 1e6,
+                state,
+            )
+        )
+    return tuple(rows)
+
+
+def _recorder(job_id: str, beat: dict[str, Any], now_us: int) -> dict[str, Any]:
+    age_s = (now_us - beat["ts_us"]) / 1e6
+    status = beat["state"]
+    if status == "running" and age_s > SILENT_S:
+        status = f"silent for {format_age(age_s)}"
+    return {
+        "job_id": job_id,
+        "rank": beat["rank"],
+        "host": beat.get("host"),
+        "pid": beat.get("pid"),
+        "status": status,
+        "step": beat.get("step"),
+        "phase": beat.get("phase"),
+        "ts_us": beat["ts_us"],
+        "age_s": age_s,
+        "rows_written": beat.get("rows_written", 0),
+        "rows_dropped": beat.get("rows_dropped", 0),
+        "overhead_us_mean": beat.get("overhead_us_mean"),
+        "last_error": beat.get("last_error"),
+    }

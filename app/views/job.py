@@ -1,0 +1,189 @@
+"""The view of one job: straggler card, metrics, ledger, figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from decimal import Decimal
+
+import numpy as np
+
+from steptax.app.compute.ledger import step_ledger
+from steptax.app.compute.rows import row_max
+from steptax.app.compute.steps import without_inconsistent
+from steptax.app.compute.straggler import IDEALS, Ideal, analyse_stragglers, excess_matrix
+from steptax.app.compute.straggler_result import RankTable, StragglerResult
+from steptax.app.errors import UserError
+from steptax.app.views.card import build_card
+from steptax.app.views.coverage import build_coverage
+from steptax.app.views.job_metrics import job_metrics
+from steptax.app.views.ledger import ledger_lines, ledger_note
+from steptax.app.views.load import LoadedJob, load_job, load_step
+from steptax.app.views.models import (
+    FloatArray,
+    Grid,
+    JobHeader,
+    JobView,
+    RankRow,
+    Series,
+    StepTimeline,
+)
+from steptax.app.views.price import price_view
+from steptax.app.views.shape import grid, heat_map, thin_series
+from steptax.app.views.timeline import build_timeline
+from steptax.app.views.workspace import Workspace
+
+#: Lines of the rank table.
+LISTED_RANKS = 50
+
+
+def job_view(
+    ws: Workspace,
+    job_id: str,
+    *,
+    price: Decimal | None,
+    price_note: str | None = None,
+    last_steps: int | None = 500,
+    ideal: str = "mean",
+    now_us: int | None = None,
+) -> JobView:
+    """Everything that is shown of ``job_id`` over its last ``last_steps`` steps (None: all).
+
+    Raises NotFoundError for an unknown job or one without steps; UserError for an unknown ideal.
+    """
+    now = time.time_ns() // 1000 if now_us is None else now_us
+    version = ws.version(job_id)
+    loaded = load_job(ws, ws.job(job_id), last_steps=last_steps)
+    result = analyse_stragglers(loaded.matrix, ideal=check_ideal(ideal))
+    sound, _ = without_inconsistent(loaded.matrix)
+    ledger = step_ledger(sound, price)
+    cost = price_view(price, price_note)
+    coverage = build_coverage(ws, loaded, result, now_us=now)
+    metrics = job_metrics(loaded, result, ledger, cost)
+    lines = ledger_lines(ledger, relative=loaded.matrix.time_is_relative)
+    excess = excess_matrix(loaded.matrix)
+    return JobView(
+        header=_header(loaded),
+        window=loaded.window,
+        price=cost,
+        coverage=coverage,
+        card=build_card(loaded, result, metrics, lines, cost),
+        metrics=metrics,
+        ledger=lines,
+        ledger_note=ledger_note(ledger, loaded),
+        series=_series(loaded, result),
+        heat=heat_map(excess, loaded.matrix.ranks.astype(np.int64), loaded.matrix.steps),
+        grid=_grid(loaded, result),
+        ranks=rank_rows(loaded, result),
+        version=version,
+    )
+
+
+def step_timeline(
+    ws: Workspace, job_id: str, step: int, *, ranks: Sequence[int] = (), limit: int = 64
+) -> StepTimeline:
+    """Phases of each rank in one step: the chosen ``ranks`` first, then the latest to arrive.
+
+    At most ``limit`` ranks. Raises NotFoundError when the job has no such step.
+    """
+    return build_timeline(load_step(ws, job_id, step), ranks, limit)
+
+
+def _header(loaded: LoadedJob) -> JobHeader:
+    job = loaded.job
+    sizes = [
+        f"{title} {job[key]}"
+        for key, title in (("tp_size", "TP"), ("pp_size", "PP"), ("dp_size", "DP"))
+        if job.get(key)
+    ]
+    world = loaded.matrix.world_size
+    return JobHeader(
+        job_id=job["job_id"],
+        name=job.get("name"),
+        team=job.get("team"),
+        owner=job.get("owner"),
+        framework=job.get("framework"),
+        state=job.get("state"),
+        gpu_model=job.get("gpu_model"),
+        world_size=world,
+        topology=" × ".join([*sizes, f"{world:,} ranks"]),
+        time_basis=job.get("time_basis") or "wall",
+        start_us=job.get("start_us"),
+        end_us=job.get("end_us"),
+        attempt=loaded.attempt,
+    )
+
+
+def _series(loaded: LoadedJob, result: StragglerResult) -> Series:
+    table = result.steps
+    # An unused step has no arrivals to compare; its longest report is still worth drawing.
+    longest = row_max(loaded.matrix.duration_us)
+    return thin_series(
+        Series(
+            table.steps,
+            np.where(np.isnan(table.step_us), longest, table.step_us) / 1000.0,
+            table.p50_us / 1000.0,
+            table.p95_us / 1000.0,
+            table.max_us / 1000.0,
+            table.last_rank.astype(np.int64),
+            table.tax_ratio,
+            loaded.matrix.loss,
+            len(table.steps),
+        )
+    )
+
+
+def _grid(loaded: LoadedJob, result: StragglerResult) -> Grid | None:
+    table = result.ranks
+    if table is None or table.stage is None or table.dp is None or not loaded.matrix.has_pipeline:
+        return None
+    return grid(
+        table.mean_work_us - float(np.median(table.mean_work_us)),
+        table.ranks.astype(np.int64),
+        table.stage.astype(np.int64),
+        table.dp.astype(np.int64),
+        result.verdict.text,
+    )
+
+
+def rank_rows(loaded: LoadedJob, result: StragglerResult) -> tuple[RankRow, ...]:
+    """The ranks with the largest excess, largest first; empty when it cannot be told."""
+    table = result.ranks
+    if table is None:
+        return ()
+    order = np.argsort(-np.nan_to_num(table.excess_us, nan=-np.inf), kind="stable")
+    return tuple(_rank_row(loaded, table, int(i)) for i in order[:LISTED_RANKS])
+
+
+def _rank_row(loaded: LoadedJob, table: RankTable, i: int) -> RankRow:
+    rank = int(table.ranks[i])
+
+    def ms(values: FloatArray) -> float | None:
+        return float(values[i]) / 1000.0 if np.isfinite(values[i]) else None
+
+    return RankRow(
+        rank=rank,
+        host=loaded.places.get(rank, {}).get("host"),
+        stage=None if table.stage is None else int(table.stage[i]),
+        dp=None if table.dp is None else int(table.dp[i]),
+        work_ms=float(table.mean_work_us[i]) / 1000.0,
+        excess_ms=ms(table.excess_us),
+        excess_low_ms=ms(table.excess_low_us),
+        excess_high_ms=ms(table.excess_high_us),
+        persistence=float(table.persistence_ratio[i]),
+        slowest_share=float(table.last_ratio[i]),
+        wait_ms=ms(table.mean_wait_us),
+        blame_share=float(table.blame_ratio[i]) if np.isfinite(table.blame_ratio[i]) else None,
+    )
+
+
+def check_ideal(name: str) -> Ideal:
+    """The reference called ``name``; UserError names the ones that exist."""
+    for known in IDEALS:
+        if known == name:
+            return known
+    raise UserError(
+        f"there is no reference {name!r}",
+        where="--ideal",
+        hint=f"use one of {', '.join(IDEALS)}; the mean is the one that adds up",
+    )

@@ -1,0 +1,126 @@
+"""A job's metrics by their registry id."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steptax.app.compute.ledger import Ledger
+from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.compute.straggler_result import Kind, RankTable, StragglerResult
+from steptax.app.views.load import LoadedJob
+from steptax.app.views.models import Price
+from steptax.app.views.price import RELATIVE_TIME, dollars
+
+HOURS_PER_DAY = 24.0
+US_PER_HOUR = 3.6e9
+#: Buckets that say nothing about where their time went.
+UNEXPLAINED = ("unsplit", "unrecorded")
+
+
+def job_metrics(
+    loaded: LoadedJob, result: StragglerResult, ledger: Ledger, price: Price
+) -> dict[str, Measure]:
+    """Every metric of a job's window; a missing one carries its reason."""
+    matrix, level = loaded.matrix, result.basis.level
+    relative = matrix.time_is_relative
+    paid_gpu_hours = float(ledger.paid_gpu_us) / US_PER_HOUR
+    gpu_hours = (
+        Measure.missing("GPU-hours", RELATIVE_TIME, level=level)
+        if relative
+        else Measure(paid_gpu_hours, "GPU-hours", level=level, inputs=("duration_us",))
+    )
+    recoverable = result.recoverable_ratio
+    hours_per_hour = recoverable.map(
+        lambda share: share * matrix.world_size, "GPU-hours per hour", "world_size"
+    )
+    recoverable_hours = (
+        Measure.missing("GPU-hours", RELATIVE_TIME, level=level)
+        if relative
+        else recoverable.map(lambda share: share * paid_gpu_hours, "GPU-hours", "duration_us")
+    )
+    metrics: dict[str, Measure] = {
+        "straggler_tax_ratio": result.tax_ratio,
+        "slowdown_ratio": result.slowdown_ratio,
+        "waste_ratio": result.waste_ratio,
+        "job_utilisation_ratio": result.slowdown_ratio.map(_inverse, "ratio"),
+        "persistent_share_ratio": result.persistent_share_ratio,
+        "persistent_ratio": result.persistent_ratio,
+        "transient_ratio": result.transient_ratio,
+        "between_stage_ratio": result.between_stage_ratio,
+        "within_stage_ratio": result.within_stage_ratio,
+        "recoverable_ratio": recoverable,
+        "step_ms": _ms(result.step_us, relative=relative),
+        "ideal_step_ms": _ms(result.ideal_step_us, relative=relative),
+        "wait_ms": _ms(result.wait_us, relative=relative),
+        "gpu_hours": gpu_hours,
+        "recoverable_gpu_hours": recoverable_hours,
+        "spend_usd": dollars(gpu_hours, price),
+        "recoverable_usd": dollars(recoverable_hours, price),
+        "recoverable_usd_per_hour": dollars(hours_per_hour, price, unit="USD/h"),
+        "recoverable_usd_per_day": dollars(
+            hours_per_hour.map(lambda hours: hours * HOURS_PER_DAY, "GPU-hours per day"),
+            price,
+            unit="USD/day",
+        ),
+        "unexplained_ratio": Ratio(
+            sum(row.share_ratio or 0.0 for row in ledger.rows if row.bucket in UNEXPLAINED),
+            level=level,
+        ),
+    }
+    metrics |= _culprit_metrics(result, relative=relative)
+    return metrics
+
+
+def _inverse(slowdown: float) -> float:
+    return 1.0 / slowdown
+
+
+def _ms(measure: Measure, *, relative: bool) -> Measure:
+    if relative and measure.value is not None:
+        return Measure.missing("ms", RELATIVE_TIME, level=measure.level)
+    return measure.map(lambda us: us / 1000.0, "ms")
+
+
+def _culprit_metrics(result: StragglerResult, *, relative: bool) -> dict[str, Measure]:
+    table, verdict, level = result.ranks, result.verdict, result.basis.level
+    if table is None or verdict.culprit is None:
+        reason = {
+            Kind.STAGE: "the stage as a whole is heavier, no single rank of it",
+            Kind.MOVING: "a different rank is slow from step to step",
+            Kind.NONE: "no rank is slow for good",
+        }.get(verdict.kind, verdict.text)
+        return {
+            "excess_us": Measure.missing("us", reason, level=level),
+            "excess_ms": Measure.missing("ms", reason, level=level),
+            "excess_step_ratio": Measure.missing("ratio", reason, level=level),
+            "persistence_ratio": Ratio.missing("ratio", reason, level=level),
+            "stability_ratio": Ratio.missing("ratio", reason, level=level),
+            "last_ratio": Ratio.missing("ratio", reason, level=level),
+        }
+    place = int(np.flatnonzero(table.ranks == verdict.culprit)[0])
+    excess = Measure(
+        float(table.excess_us[place]),
+        "us",
+        low=_bound(table, "excess_low_us", place),
+        high=_bound(table, "excess_high_us", place),
+        level=level,
+        inputs=result.basis.inputs,
+    )
+    step_us = result.step_us.value
+    return {
+        "excess_us": Measure.missing("us", RELATIVE_TIME, level=level) if relative else excess,
+        "excess_ms": _ms(excess, relative=relative),
+        "excess_step_ratio": (
+            excess.map(lambda us: us / step_us, "ratio")
+            if step_us
+            else Measure.missing("ratio", "the step time is unknown", level=level)
+        ),
+        "persistence_ratio": Ratio(float(table.persistence_ratio[place]), level=level),
+        "stability_ratio": Ratio(float(table.stability_ratio[place]), level=level),
+        "last_ratio": Ratio(float(table.last_ratio[place]), level=level),
+    }
+
+
+def _bound(table: RankTable, name: str, place: int) -> float | None:
+    value = float(getattr(table, name)[place])
+    return value if np.isfinite(value) else None

@@ -1,0 +1,142 @@
+"""Every job in a line: what it cost, what of it could come back, and why."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from threading import Lock
+from typing import Any
+
+from steptax.app.compute.ledger import Ledger, step_ledger
+from steptax.app.compute.measure import Level, Measure, Ratio
+from steptax.app.compute.steps import without_inconsistent
+from steptax.app.compute.straggler import analyse_stragglers
+from steptax.app.compute.straggler_result import StragglerResult
+from steptax.app.errors import NotFoundError
+from steptax.app.views.card import dominant_loss
+from steptax.app.views.job_metrics import job_metrics
+from steptax.app.views.ledger import ledger_lines
+from steptax.app.views.load import LoadedJob, load_job
+from steptax.app.views.models import JobSummary
+from steptax.app.views.price import dollars, price_view
+from steptax.app.views.workspace import Workspace
+
+US_PER_HOUR = 3.6e9
+NO_STEPS = "no per-rank steps are stored for this job"
+#: Analyses kept: a finished job is analysed once, not at every look.
+KEPT_ANALYSES = 500
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """A job with steps, analysed over all of them."""
+
+    loaded: LoadedJob
+    result: StragglerResult
+    ledger: Ledger
+
+
+_cache: OrderedDict[tuple[str, str, str], Analysed] = OrderedDict()
+_lock = Lock()
+
+
+def analyse_job(ws: Workspace, job: dict[str, Any]) -> Analysed:
+    """Analyse all steps of a job, without money; NotFoundError when it has none.
+
+    Kept by data version, so a job that does not grow is analysed once per process.
+    """
+    key = (str(ws.root), job["job_id"], ws.version(job["job_id"]))
+    with _lock:
+        known = _cache.get(key)
+        if known is not None:
+            _cache.move_to_end(key)
+            return known
+    loaded = load_job(ws, job, last_steps=None)
+    sound, _ = without_inconsistent(loaded.matrix)
+    found = Analysed(loaded, analyse_stragglers(loaded.matrix), step_ledger(sound, None))
+    with _lock:
+        _cache[key] = found
+        while len(_cache) > KEPT_ANALYSES:
+            _cache.popitem(last=False)
+    return found
+
+
+def analyse_jobs(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[Analysed | None]:
+    """One analysis per row of ``jobs``; None for a job without steps."""
+    with_steps = ws.job_ids_with_steps()
+    found: list[Analysed | None] = []
+    for job in jobs:
+        if job["job_id"] not in with_steps:
+            found.append(None)
+            continue
+        try:
+            found.append(analyse_job(ws, job))
+        except NotFoundError:  # its folder is there, its first segment not yet
+            found.append(None)
+    return found
+
+
+def job_summaries(ws: Workspace, *, price: Decimal | None) -> tuple[JobSummary, ...]:
+    """All jobs, newest start first."""
+    jobs = ws.jobs()
+    return tuple(
+        summarise(job, analysed, price=price)
+        for job, analysed in zip(jobs, analyse_jobs(ws, jobs), strict=True)
+    )
+
+
+def summarise(
+    job: dict[str, Any], analysed: Analysed | None, *, price: Decimal | None
+) -> JobSummary:
+    """One job in a line. GPU-hours come from its steps, else from its record, else are unknown."""
+    cost = price_view(price)
+    common = {
+        "job_id": job["job_id"],
+        "name": job.get("name"),
+        "team": job.get("team"),
+        "owner": job.get("owner"),
+        "state": job.get("state") or "unknown",
+        "start_us": job.get("start_us"),
+        "end_us": job.get("end_us"),
+        "world_size": job.get("world_size"),
+    }
+    if analysed is None:
+        hours = recorded_gpu_hours(job)
+        return JobSummary(
+            **common,
+            gpu_hours=hours,
+            spend_usd=dollars(hours, cost),
+            straggler_tax=Ratio.missing("ratio", NO_STEPS, level=Level.LOG),
+            recoverable_usd=Measure.missing("USD", NO_STEPS, level=Level.LOG),
+            dominant_cause="unknown: " + NO_STEPS,
+            coverage="job record only",
+        )
+    metrics = job_metrics(analysed.loaded, analysed.result, analysed.ledger, cost)
+    relative = analysed.loaded.matrix.time_is_relative
+    found = analysed.result.coverage
+    return JobSummary(
+        **common | {"world_size": analysed.loaded.matrix.world_size},
+        gpu_hours=metrics["gpu_hours"],
+        spend_usd=metrics["spend_usd"],
+        straggler_tax=analysed.result.tax_ratio,
+        recoverable_usd=metrics["recoverable_usd"],
+        dominant_cause=dominant_loss(ledger_lines(analysed.ledger, relative=relative)),
+        coverage=f"{found.ranks_used} of {found.ranks_expected} ranks, "
+        f"{found.steps_used:,} of {found.steps_total:,} steps",
+    )
+
+
+def recorded_gpu_hours(job: dict[str, Any]) -> Measure:
+    """GPU-hours as the job's record has them: stated, else (end - start) x ranks."""
+    if job.get("gpu_hours") is not None:
+        return Measure(float(job["gpu_hours"]), "GPU-hours", level=Level.LOG, inputs=("gpu_hours",))
+    if job.get("start_us") and job.get("end_us") and job.get("world_size"):
+        hours = (job["end_us"] - job["start_us"]) / US_PER_HOUR * job["world_size"]
+        return Measure(
+            hours, "GPU-hours", level=Level.LOG, inputs=("start_us", "end_us", "world_size")
+        )
+    return Measure.missing(
+        "GPU-hours", "its record has neither GPU-hours nor start, end and ranks", level=Level.LOG
+    )

@@ -1,0 +1,36 @@
+"""The price that a view uses, and how it is said. Nothing is assumed."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from steptax.app.compute.measure import Level, Measure
+from steptax.app.views.models import Price
+
+NO_PRICE = "no price is set: give one per GPU-hour (--price, or the field at the top of the page)"
+RELATIVE_TIME = "durations in this source are normalised, so shares hold and absolute values do not"
+
+
+def price_view(usd_per_gpu_hour: Decimal | None, note: str | None = None) -> Price:
+    """Name the price and who set it."""
+    if usd_per_gpu_hour is None:
+        return Price(None, "no price is set")
+    return Price(
+        usd_per_gpu_hour,
+        f"list price ${usd_per_gpu_hour:,.2f} per GPU-hour, {note or 'you set it'}",
+    )
+
+
+def dollars(
+    gpu_hours: Measure, price: Price, *, unit: str = "USD", inputs: tuple[str, ...] = ()
+) -> Measure:
+    """``gpu_hours`` (or GPU-hours per time) at ``price``; missing with its reason without one."""
+    if price.usd_per_gpu_hour is None:
+        return Measure.missing(unit, NO_PRICE, level=gpu_hours.level)
+    rate = float(price.usd_per_gpu_hour)
+    return gpu_hours.map(lambda hours: hours * rate, unit, "price", *inputs)
+
+
+def level_text(level: Level | None) -> str:
+    """Evidence level for people."""
+    return "no evidence" if level is None else level.label

@@ -1,0 +1,74 @@
+"""A lake opened for reading, with the engine that answers questions about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steptax.app.errors import NotFoundError
+from steptax.app.lake import Lake
+from steptax.app.lake.commits import Commit
+from steptax.app.queries import DuckEngine
+from steptax.app.settings import Settings
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """One lake and one engine; safe to share between threads."""
+
+    lake: Lake
+    engine: DuckEngine
+    settings: Settings
+
+    @property
+    def root(self) -> Path:
+        """Root of the lake."""
+        return self.lake.root
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Job rows, newest start first; jobs that only have steps or operations come last."""
+        rows: list[dict[str, Any]] = self.engine.run("job_list").to_pylist()
+        known = {row["job_id"] for row in rows}
+        unlisted = self.job_ids_with_steps() - known
+        return rows + [{"job_id": job} for job in sorted(unlisted)]
+
+    def job_ids(self) -> list[str]:
+        """Ids of all jobs, newest start first."""
+        return [row["job_id"] for row in self.jobs()]
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """The row of one job; NotFoundError names the nearest that exist."""
+        jobs = self.jobs()
+        for row in jobs:
+            if row["job_id"] == job_id:
+                return row
+        listed = ", ".join(row["job_id"] for row in jobs[:5]) or "none yet"
+        raise NotFoundError(
+            f"there is no job {job_id!r} in this lake",
+            where=str(self.root),
+            hint=f"steptax jobs lists them; the newest: {listed}",
+        )
+
+    def job_ids_with_steps(self) -> set[str]:
+        """Jobs of which there are per-rank steps or operations."""
+        return {*self.lake.job_ids("steps"), *self.lake.job_ids("ops")}
+
+    def version(self, job_id: str | None = None) -> str:
+        """Changes when rows of the job (of any job) or of the jobs table may have changed."""
+        parts = [self.lake.version(name, job_id) for name in ("steps", "ops", "ranks")]
+        return "-".join([*parts, self.lake.version("jobs")])
+
+    def ingests(self, job_id: str | None = None) -> list[Commit]:
+        """Ingests that gave rows of the job (all without one), oldest first."""
+        found = [c for c in self.lake.commits.all().values() if c.kind == "ingest"]
+        if job_id is not None:
+            found = [c for c in found if job_id in c.detail.get("job_ids", ())]
+        return sorted(found, key=lambda c: c.created_us)
+
+
+def open_workspace(lake: Path | str | None = None) -> Workspace:
+    """Open the lake that is named, or the installation's; NotFoundError where there is none."""
+    settings = Settings()
+    store = Lake(lake if lake is not None else settings.lake)
+    return Workspace(store, DuckEngine(store), settings)

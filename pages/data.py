@@ -1,0 +1,123 @@
+"""View models for the pages, shared by all readers.
+
+Views are frozen, so one object serves every session. They are kept by what they are made from:
+the lake, the choices, the version of its data, and a coarse clock, since "newest step 14 s ago"
+and "stopped reporting" change while the data does not.
+"""
+
+from __future__ import annotations
+
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import streamlit as st
+
+from steptax.app.settings import Settings
+from steptax.app.views.executive import executive_view
+from steptax.app.views.health import health_view
+from steptax.app.views.job import job_view, step_timeline
+from steptax.app.views.models import ExecutiveView, HealthView, JobView, StepTimeline
+from steptax.app.views.workspace import Workspace, open_workspace
+from steptax.pages.state import Selection
+
+LIVE_EVERY_S = 2
+"""Period of a live page. Faster ones pile up in a browser that draws more slowly."""
+
+TIMELINE_RANKS = 20
+"""Ranks drawn of one step; more do not fit a screen."""
+
+_IDLE_EVERY_S = 30
+
+
+def settings() -> Settings:
+    """What this installation was told from outside."""
+    return Settings()
+
+
+def workspace() -> Workspace:
+    """The lake of this installation; NotFoundError where there is none yet."""
+    return _workspace(str(settings().lake))
+
+
+def price_note(price: Decimal | None) -> str | None:
+    """Who set the price: the installation says so itself, for its own price only."""
+    told = settings()
+    return told.price_note if price is not None and price == told.price_usd_per_gpu_hour else None
+
+
+def job(selection: Selection, job_id: str) -> JobView:
+    """The view of ``job_id`` for these choices."""
+    ws = workspace()
+    return _job_view(
+        ws,
+        str(ws.root),
+        job_id,
+        selection.last_steps,
+        selection.price,
+        price_note(selection.price),
+        ws.version(job_id),
+        _clock(LIVE_EVERY_S if selection.live else _IDLE_EVERY_S),
+    )
+
+
+def timeline(view: JobView, step: int, ranks: tuple[int, ...]) -> StepTimeline:
+    """One step of the job of ``view``."""
+    ws = workspace()
+    return _timeline(ws, str(ws.root), view.header.job_id, step, ranks, view.version)
+
+
+def executive(price: Decimal | None) -> ExecutiveView:
+    """The cost review at ``price``."""
+    ws = workspace()
+    return _executive_view(
+        ws, str(ws.root), price, price_note(price), ws.version(), _clock(_IDLE_EVERY_S)
+    )
+
+
+def health() -> HealthView:
+    """Sources, rows and rejects; cheap, and only useful when it is fresh."""
+    return health_view(workspace())
+
+
+def _clock(every_s: int) -> int:
+    """The current period of ``every_s`` seconds."""
+    return int(time.time() // every_s)
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _workspace(root: str) -> Workspace:
+    return open_workspace(Path(root))
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _job_view(
+    _ws: Workspace,
+    root: str,
+    job_id: str,
+    last_steps: int | None,
+    price: Decimal | None,
+    note: str | None,
+    version: str,
+    period: int,
+) -> JobView:
+    return job_view(_ws, job_id, price=price, price_note=note, last_steps=last_steps)
+
+
+@st.cache_resource(max_entries=128, show_spinner=False)
+def _timeline(
+    _ws: Workspace, root: str, job_id: str, step: int, ranks: tuple[int, ...], version: str
+) -> StepTimeline:
+    return step_timeline(_ws, job_id, step, ranks=ranks, limit=TIMELINE_RANKS)
+
+
+@st.cache_resource(max_entries=16, show_spinner="Adding up the jobs")
+def _executive_view(
+    _ws: Workspace,
+    root: str,
+    price: Decimal | None,
+    note: str | None,
+    version: str,
+    period: int,
+) -> ExecutiveView:
+    return executive_view(_ws, price=price, price_note=note)

@@ -1,0 +1,127 @@
+"""What stands around every page: choices, coverage, and what is said when there is nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import streamlit as st
+
+from steptax.app.errors import NotFoundError, SteptaxError
+from steptax.pages import data, parts, state
+
+_WAIT_EVERY_S = 2
+
+# The page begins right under the navigation; the default leaves a sixth of a screen empty.
+_STYLE = """
+.stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }
+@media (max-width: 640px) { .stMainBlockContainer { padding-left: 1rem; padding-right: 1rem; } }
+"""
+
+
+def strip(*, is_job: bool) -> bool:
+    """Draw job, window and price; False where there is no job to show, which is said instead.
+
+    On a page about many jobs, job and window rest: they keep what was chosen.
+    """
+    st.html(f"<style>{_STYLE}</style>")
+    jobs = _jobs()
+    if not jobs:
+        _nothing_yet()
+        return False
+    state.start_with_job(jobs[0])
+    told = data.settings().price_usd_per_gpu_hour
+    rest = None if is_job else "a choice for the job page; open a job by its row"
+    with st.container(horizontal=True, key="strip", vertical_alignment="bottom"):
+        st.selectbox(
+            "Job",
+            jobs,
+            index=None,
+            key=state.JOB,
+            bind="query-params",
+            # A link may name a job whose first rows are still on their way, or that is gone.
+            accept_new_options=True,
+            disabled=not is_job,
+            help=rest,
+            width=340,
+        )
+        st.selectbox(
+            "Window, last steps",
+            state.WINDOWS,
+            index=state.WINDOWS.index(state.DEFAULT_WINDOW),
+            key=state.WINDOW,
+            bind="query-params",
+            disabled=not is_job,
+            help=rest,
+            width=150,
+        )
+        st.number_input(
+            "Price per GPU-hour, USD",
+            min_value=0.0001,
+            value=None if told is None else float(told),
+            step=0.1,
+            format="%.4g",
+            key=state.PRICE,
+            bind="query-params",
+            placeholder="set a price",
+            help="Empty: no price is assumed, and amounts in dollars are unknown.",
+            width=190,
+        )
+        if is_job:
+            st.toggle(
+                "Live",
+                value=True,
+                key=state.LIVE,
+                bind="query-params",
+                help=f"Draw anew every {data.LIVE_EVERY_S} s while the job runs.",
+            )
+    return True
+
+
+def coverage(text: str) -> None:
+    """What the numbers of the page rest on, in one line."""
+    with st.container(key="coverage"):
+        st.caption(parts.plain(text))
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Show an error that Steptax raised on purpose as a message."""
+    try:
+        yield
+    except SteptaxError as problem:
+        parts.error(problem)
+
+
+def wait_for(job_id: str | None, *, said: str) -> None:
+    """Look again every two seconds until the job (any job) is there; then draw the page anew."""
+
+    @st.fragment(run_every=_WAIT_EVERY_S)
+    def look() -> None:
+        jobs = _jobs()
+        if jobs if job_id is None else job_id in jobs:
+            st.rerun()
+        st.caption(parts.plain(said))
+
+    look()
+
+
+def _jobs() -> list[str]:
+    try:
+        return data.workspace().job_ids()
+    except NotFoundError:
+        return []
+
+
+def _nothing_yet() -> None:
+    lake = data.settings().lake
+    with st.container(key="empty", border=True):
+        st.subheader("No job yet")
+        st.markdown(
+            "Run a real one on this machine, with one slow worker, and watch it live:\n\n"
+            "```\nsteptax demo\n```\n"
+            "Or read the step times of your own job, one row per rank and step:\n\n"
+            "```\nsteptax ingest steps FILE\n```\n"
+            "`steptax ingest --help` lists what else can be read."
+        )
+        wait_for(None, said=f"The lake of this page is {lake}. It looks again every 2 seconds.")

@@ -1,0 +1,214 @@
+"""Pieces that every page draws the same way: figures with table and file, numbers, errors."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import streamlit as st
+
+from steptax.app.charts.card import Field, about_text, basis_text, value_text
+from steptax.app.charts.style import CONFIG
+from steptax.app.charts.tables import Table, count_text
+from steptax.app.charts.waterfall import Unit
+from steptax.app.errors import SteptaxError
+from steptax.app.theme import Palette, palette_of
+from steptax.pages import state
+
+_TABLE_LIMIT = 1_000
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~$:&])")
+
+
+def palette() -> Palette:
+    """Colours for the reader's screen."""
+    return palette_of(st.context.theme.type)
+
+
+def plain(text: str) -> str:
+    """``text`` as it is, where Markdown is expected: dollar signs would start a formula."""
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def figure(
+    key: str,
+    chart: Any,
+    table: Callable[[], Table],
+    *,
+    alt: str,
+    on_select: Callable[[], None] | None = None,
+) -> None:
+    """A figure with its table and its file under it. ``alt`` says what it shows."""
+    selection: dict[str, Any] = (
+        {} if on_select is None else {"on_select": on_select, "selection_mode": "box"}
+    )
+    st.plotly_chart(chart, key=key, config=CONFIG, alt=alt, theme="streamlit", **selection)
+    below(key, table)
+
+
+def below(key: str, table: Callable[[], Table]) -> None:
+    """Table and Download, under a figure. The table is made when it is opened."""
+    with st.container(horizontal=True, gap="small", key=f"{key}_tools"):
+        shown = st.popover(
+            "Table", type="tertiary", icon=":material/table:", key=f"{key}_table", on_change="rerun"
+        )
+        download(key, table)
+    if shown.open:
+        with shown:
+            rows(f"{key}_rows", table())
+
+
+def download(key: str, table: Callable[[], Table]) -> None:
+    """The file of a table; it is made when it is asked for."""
+    st.download_button(
+        "Download",
+        data=lambda: table().csv(),
+        file_name=f"steptax-{key}.csv",
+        mime="text/csv",
+        key=f"{key}_csv",
+        type="tertiary",
+        icon=":material/download:",
+        on_click="ignore",
+    )
+
+
+def section(title: str) -> None:
+    """Heading of a part of a page."""
+    st.markdown(f"##### {plain(title)}")
+
+
+def sentence(text: str) -> None:
+    """What the page says, in one sentence; the largest text on it."""
+    with st.container(key="sentence"):
+        st.markdown(f"### {plain(text)}")
+
+
+def rows(
+    key: str, table: Table, *, on_select: Callable[[], None] | None = None, height: Any = "auto"
+) -> Any:
+    """A sortable table, its total and its note under it; returns what is selected."""
+    selection: dict[str, Any] = (
+        {} if on_select is None else {"on_select": on_select, "selection_mode": "single-row"}
+    )
+    shown = st.dataframe(
+        table.arrow(_TABLE_LIMIT),
+        key=key,
+        hide_index=True,
+        placeholder="unknown",
+        column_config=_column_config(table),
+        height=height,
+        **selection,
+    )
+    said = [count_text(table)] if table.total else []
+    if table.total:
+        said = [f"Total of {count_text(table)}", *table.total]
+    if len(table.rows) > _TABLE_LIMIT:
+        said.append(f"the first {_TABLE_LIMIT:,} of {len(table.rows):,} rows; the file has all")
+    if table.note:
+        said.append(table.note)
+    if said:
+        st.caption(plain(" · ".join(said)))
+    return shown
+
+
+def unit_choice(units: Sequence[Unit]) -> Unit:
+    """The unit of the ledger; without a price there are no dollars to choose."""
+    chosen = st.segmented_control(
+        "Unit",
+        units,
+        default=units[0],
+        required=True,
+        key=state.UNIT,
+        bind="query-params",
+        label_visibility="collapsed",
+    )
+    return chosen or units[0]
+
+
+def card(fields: Sequence[Field]) -> None:
+    """Labelled lines; the formula of a number is on hover."""
+    lines = []
+    for before, field in zip((None, *fields), fields, strict=False):
+        # Several lines of one kind share their label.
+        label = "" if before is not None and before.key == field.key else html.escape(field.label)
+        about = f' title="{html.escape(field.help)}"' if field.help else ""
+        missing = " missing" if field.is_missing else ""
+        detail = f" <small>{html.escape(field.detail)}</small>" if field.detail else ""
+        lines.append(
+            f"<dt{about}>{label}</dt>"
+            f'<dd class="v-{field.key}{missing}">{html.escape(field.text)}{detail}</dd>'
+        )
+    st.html(f'<style>{_CARD_STYLE}</style><dl class="steptax-card">{"".join(lines)}</dl>')
+
+
+def number(
+    title: str, measure: Any, metric_id: str, *about: str, spark: Sequence[float] = ()
+) -> None:
+    """One headline number: what it rests on under it, its formula and all digits on hover."""
+    with st.container(key=f"kpi_{metric_id}", width=_KPI_PX, gap=None, border=True):
+        st.metric(
+            plain(title),
+            plain(value_text(measure, title)),
+            help=paragraphs(about_text(measure, metric_id, *about)),
+            chart_data=list(spark) or None,
+        )
+        st.caption(plain(basis_text(measure)))
+
+
+def paragraphs(text: str) -> str:
+    """``text`` as it is, its empty lines kept as breaks between paragraphs."""
+    return "\n\n".join(plain(part) for part in text.split("\n\n"))
+
+
+def error(problem: SteptaxError) -> None:
+    """What went wrong, where, and what to do; never a traceback."""
+    text = f"**{plain(problem.message)}**"
+    if problem.where:
+        text += f"  \n{plain(problem.where)}"
+    if problem.hint:
+        text += f"  \nWhat to do: {plain(problem.hint)}"
+    with st.container(key="problem"):
+        st.error(text, icon=":material/error:")
+
+
+def notes(texts: Sequence[str]) -> None:
+    """What limits the numbers, said quietly."""
+    if texts:
+        with st.container(key="notes"):
+            st.caption("  \n".join(f":material/info: {plain(text)}" for text in texts))
+
+
+def _column_config(table: Table) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    for column in table.columns:
+        if column.kind == "text":
+            made = st.column_config.TextColumn(column.title, help=column.help)
+        elif column.kind == "time":
+            made = st.column_config.DatetimeColumn(
+                column.title, help=column.help, format="YYYY-MM-DD HH:mm:ss", timezone="UTC"
+            )
+        else:
+            made = st.column_config.NumberColumn(
+                column.title, help=column.help, format=table.number_format(column), width=112
+            )
+        config[column.key] = made
+    return config
+
+
+_KPI_PX = 208
+
+_CARD_STYLE = """
+.steptax-card { display: grid; grid-template-columns: max-content 1fr; gap: 0.3rem 1.1rem;
+  margin: 0 !important; padding: 0 !important; line-height: 1.4; }
+.steptax-card dt { opacity: 0.72; }
+.steptax-card dt[title] { text-decoration: underline dotted; text-underline-offset: 3px;
+  cursor: help; }
+.steptax-card dd { margin: 0; font-weight: 600; overflow-wrap: anywhere; }
+.steptax-card dd small { font-weight: 400; opacity: 0.8; }
+.steptax-card dd.missing { font-weight: 400; font-style: italic; opacity: 0.8; }
+@media (max-width: 640px) {
+  .steptax-card { grid-template-columns: 1fr; gap: 0; }
+  .steptax-card dd { margin-bottom: 0.5rem; }
+}
+"""

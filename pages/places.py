@@ -1,0 +1,11 @@
+"""Where the scripts of the pages are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_FOLDER = Path(__file__).resolve().parent
+
+EXECUTIVE_PAGE = _FOLDER / "executive.py"
+JOB_PAGE = _FOLDER / "job.py"
+HEALTH_PAGE = _FOLDER / "health.py"

@@ -1,0 +1,92 @@
+"""What a reader chose, in one typed place. Every choice lives in the URL, so a link shows it too.
+
+Widgets are bound to the URL by their key; nothing else reads or writes those keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import streamlit as st
+
+JOB: Final = "job"
+WINDOW: Final = "window"
+PRICE: Final = "price"
+RANK: Final = "rank"
+STEP: Final = "step"
+LIVE: Final = "live"
+UNIT: Final = "unit"
+
+WINDOWS: Final = ("100", "500", "2000", "all")
+DEFAULT_WINDOW: Final = "500"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The choices of one reader. None: nothing was chosen."""
+
+    job_id: str | None
+    last_steps: int | None
+    """Steps of the window; None: all."""
+    price: Decimal | None
+    """US dollars per GPU-hour."""
+    rank: int | None
+    step: int | None
+    live: bool
+
+
+def read() -> Selection:
+    """The choices as they stand in this run."""
+    window = _get(WINDOW) or DEFAULT_WINDOW
+    price = _get(PRICE)
+    return Selection(
+        job_id=_get(JOB),
+        last_steps=None if window == "all" else int(window),
+        price=None if price is None else Decimal(repr(price)),
+        rank=_get(RANK),
+        step=_get(STEP),
+        live=bool(_get(LIVE)),
+    )
+
+
+def start_with_job(job_id: str) -> None:
+    """Choose ``job_id`` unless the URL or the reader already named one."""
+    if JOB not in st.session_state and JOB not in st.query_params:
+        st.session_state[JOB] = job_id
+
+
+def choose_job(job_id: str) -> None:
+    """Go to another job; rank and step belonged to the one before. Only from a callback."""
+    st.session_state[JOB] = job_id
+    for key in (RANK, STEP):
+        if key in st.session_state:
+            st.session_state[key] = None
+
+
+def choose_rank(rank: int) -> None:
+    """Set the rank in focus. Only from a callback."""
+    st.session_state[RANK] = rank
+
+
+def choose_cell(rank: int, step: int) -> None:
+    """Set rank and step in focus. Only from a callback."""
+    st.session_state[RANK] = rank
+    st.session_state[STEP] = step
+
+
+def selected_row(key: str) -> int | None:
+    """The row selected in the table ``key``, if one is. Only from its callback."""
+    rows = st.session_state[key].selection.rows
+    return rows[0] if rows else None
+
+
+def selected_box(key: str) -> tuple[list[float], list[float]] | None:
+    """Ranges across and down of the box drawn in the figure ``key``. Only from its callback."""
+    boxes = st.session_state[key].selection.box
+    return (boxes[0]["x"], boxes[0]["y"]) if boxes else None
+
+
+def _get(key: str) -> Any:
+    return st.session_state.get(key)

@@ -1,0 +1,194 @@
+"""What every calculator owes: parameters, a checked call, a sensitivity, a plain form."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import pytest
+
+from steptax.app.compute.calculators.base import Calculator, Result, calculator
+from steptax.app.compute.calculators.parameter import Kind, Parameter
+from steptax.app.compute.calculators.registry import CALCULATORS
+from steptax.app.compute.calculators.registry import calculator as find
+from steptax.app.compute.calculators.units import parse
+from steptax.app.compute.measure import Level, Measure
+from steptax.app.errors import NotFoundError, UserError
+
+#: A sensible call of each, by name.
+CALLS: dict[str, dict[str, Any]] = {
+    "kernel-speedup": {"compute_ms": 100, "comm_ms": 30, "wait_ms": 15, "speedup": 232},
+    "expected-max": {"ranks": 1024, "cv_ratio": 0.05, "mean_ms": 100},
+    "any-slow": {"ranks": 100, "slow_ratio": 0.01},
+    "waste": {"delay_ratio": 0.3459, "planned_h": 720, "gpus": 1024, "usd_per_gpu_hour": 2},
+    "checkpoint-interval": {"checkpoint_s": 60, "mtbf_s": 10800, "restart_s": 60},
+    "failures": {"gpus": 1000, "mtbf_gpu_h": 50677, "run_h": 100},
+    "backup-workers": {"workers": 96, "backups": 4, "cv_ratio": 0.1},
+    "local-sgd": {"ranks": 1024, "cv_ratio": 0.05, "every_steps": 4},
+    "gc-sync": {"pause_ms": 200, "every_steps": 500, "ranks": 128, "step_ms": 1000},
+    "sequence-balance": {
+        "lengths_tokens": [100, 5000, 800, 3000, 90, 70],
+        "ranks": 2,
+        "equal_parts_tokens": 57000,
+    },
+    "remove-worst": {"times_ms": [100, 101, 99, 140], "worst": 1, "usd_per_gpu_hour": 2},
+    "hot-spares": {"failures_per_h": 0.3233, "repair_h": 24, "nodes": 2048},
+    "break-even": {
+        "a_usd_per_gpu_hour": 2,
+        "a_peak_tflops": 989.5,
+        "a_mfu_ratio": 0.4,
+        "a_goodput_ratio": 0.9,
+    },
+}
+OWN = sorted(CALLS)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_entry_is_complete(name: str) -> None:
+    entry = CALCULATORS[name]
+    assert entry.name == name
+    for text in (entry.title, entry.formula, entry.source, entry.page):
+        assert text
+    signature = inspect.signature(entry.function).parameters
+    assert [p.name for p in entry.parameters] == list(signature)
+    for parameter in entry.parameters:
+        assert parameter.help
+        assert parameter.required == (signature[parameter.name].default is inspect.Parameter.empty)
+        suffix = parameter.name.rsplit("_", 1)[-1]
+        if parameter.unit in ("ms", "s", "h", "ratio", "tokens"):
+            assert suffix == parameter.unit, parameter.name
+    money = [p for p in entry.parameters if "usd" in p.name]
+    assert all(p.default is None for p in money)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_result_prints_and_names_its_headline(name: str) -> None:
+    result = CALCULATORS[name].run(CALLS[name])
+    assert result.main is result.measures()[result.headline]
+    assert result.main.value is not None or result.main.reason
+    assert result.sentence.endswith(".")
+    printed = json.loads(json.dumps(result.as_json()))
+    assert printed["measures"][printed["headline"]]["unit"] == result.main.unit
+    assert [swing["parameter"] for swing in printed["sensitivity"]]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_sensitivity_is_the_headline_at_moved_inputs(name: str) -> None:
+    entry = CALCULATORS[name]
+    result = entry.run(CALLS[name])
+    widths = [swing.width for swing in result.sensitivity]
+    assert widths == sorted(widths, reverse=True)
+    for swing in result.sensitivity:
+        for end, output in (
+            (swing.low_input, swing.low_output),
+            (swing.high_input, swing.high_output),
+        ):
+            moved = entry.run({**CALLS[name], swing.parameter: end})
+            assert moved.main.value == output
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_text_arguments_give_the_same(name: str) -> None:
+    texts = {
+        key: ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        for key, value in CALLS[name].items()
+    }
+    assert CALCULATORS[name].run(texts) == CALCULATORS[name].run(CALLS[name])
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_negative_and_wrong_unit_inputs_are_named(name: str) -> None:
+    entry = CALCULATORS[name]
+    for parameter in entry.parameters:
+        if parameter.kind is Kind.CHOICE:
+            bad: tuple[object, ...] = ("neither",)
+        else:
+            bad = (-1, "-2.5", "3 parsecs", "many", float("nan"), True, None)
+        for value in bad:
+            if value is None and not parameter.required:
+                continue
+            with pytest.raises(UserError) as caught:
+                entry.run({**CALLS[name], parameter.name: value})
+            assert caught.value.where == parameter.name
+            assert parameter.expected in caught.value.message
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_unknown_parameter_lists_the_known(name: str) -> None:
+    with pytest.raises(UserError) as caught:
+        CALCULATORS[name].run({**CALLS[name], "colour": 1})
+    assert CALCULATORS[name].parameters[0].name in (caught.value.hint or "")
+
+
+def test_unknown_calculator_lists_the_known() -> None:
+    with pytest.raises(NotFoundError) as caught:
+        find("kernel")
+    assert "kernel-speedup" in (caught.value.hint or "")
+    assert find("waste") is CALCULATORS["waste"]
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("1.5 s", "ms", 1500),
+        ("100ms", "ms", 100),
+        ("34.59 %", "ratio", 0.3459),
+        ("$2.00", "USD/GPU-hour", 2),
+        ("1,024", "", 1024),
+        ("3.09h", "s", 11124),
+        ("2e3", "ms", 2000),
+        ("1 PFLOP/s", "TFLOP/s", 1000),
+    ],
+)
+def test_quantities_as_people_type_them(text: str, unit: str, value: float) -> None:
+    assert parse(text, unit) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"), [("$3", "ms"), ("", "ms"), ("ms", "ms"), ("3,5", "ms"), ("5 GB", "s")]
+)
+def test_quantities_that_are_not(text: str, unit: str) -> None:
+    assert parse(text, unit) is None
+
+
+def test_percent_for_a_share_gets_a_hint() -> None:
+    with pytest.raises(UserError) as caught:
+        CALCULATORS["any-slow"].run({"ranks": 8, "slow_ratio": 34.59})
+    assert caught.value.hint == "34.59 % is 0.3459"
+
+
+def test_measures_bring_unit_band_and_level() -> None:
+    entry = CALCULATORS["kernel-speedup"]
+    compute = Measure(0.1, "s", 0.09, 0.12, level=Level.TRACE)
+    wait = Measure(15.0, "ms", level=Level.PHASES)
+    result = entry.run({**CALLS["kernel-speedup"], "compute_ms": compute, "wait_ms": wait})
+    plain = entry.run(CALLS["kernel-speedup"])
+    assert result.main.value == pytest.approx(plain.main.value)
+    assert {m.level for m in result.measures().values()} == {Level.PHASES}
+    swing = next(s for s in result.sensitivity if s.parameter == "compute_ms")
+    assert (swing.low_input, swing.high_input) == pytest.approx((90, 120))
+
+
+def test_missing_measure_is_not_zero() -> None:
+    entry = CALCULATORS["kernel-speedup"]
+    unknown = Measure.missing("ms", "no per-operation trace")
+    with pytest.raises(UserError, match="no per-operation trace"):
+        entry.run({**CALLS["kernel-speedup"], "wait_ms": unknown})
+    optional = entry.run({**CALLS["kernel-speedup"], "hidden_comm_ms": unknown})
+    assert optional == entry.run(CALLS["kernel-speedup"])
+    with pytest.raises(UserError) as caught:
+        entry.run({**CALLS["kernel-speedup"], "wait_ms": Measure(1.0, "GB/s")})
+    assert caught.value.where == "wait_ms"
+
+
+def test_declaration_must_follow_the_signature() -> None:
+    def function(*, a: float) -> Result:
+        raise NotImplementedError
+
+    declare = calculator(
+        name="x", title="", formula="", source="", page="", parameters=(Parameter("b", "ms", ""),)
+    )
+    with pytest.raises(TypeError, match="declared"):
+        declare(function)
+    assert not isinstance(function, Calculator)
