@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from steptax.app.commands import demo, ingest, store, view
+from steptax.app.commands import calc, demo, ingest, store, view
 from steptax.app.commands.output import exit_code_of
 
 app = typer.Typer(
@@ -17,7 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for module in (demo, ingest, view, store):
+for module in (demo, ingest, view, calc, store):
     module.register(app)
 
 

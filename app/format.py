@@ -151,8 +151,9 @@ class _Scale:
         """The number with currency and unit; a bound where rounding would leave nothing."""
         smallest = 10.0**-self.decimals
         if 0 < abs(value * self.factor) < smallest / 2:
-            bound = f"{self.before}{smallest:.{self.decimals}f}{self.after}"
-            return f"<{bound}" if value > 0 else f">{MINUS}{bound}"
+            if value < 0:
+                return f"about {self.before}0{self.after}"
+            return f"<{self.before}{smallest:.{self.decimals}f}{self.after}"
         body = self.digits(value)
         if body.startswith(MINUS):
             return f"{MINUS}{self.before}{body.removeprefix(MINUS)}{self.after}"

@@ -62,7 +62,7 @@ _SPECS = (
     ),
     MetricSpec(
         "persistent_share_ratio",
-        "Persistent share of the tax",
+        "Persistent share",
         "(largest rank mean of work − mean work) / (mean over steps of the largest work − mean)",
         "ratio",
         "none",

@@ -132,7 +132,7 @@ def detect(path: Path) -> Format:
     for magic, what, hint in _OTHER_MAGIC:
         if data.startswith(magic):
             raise InputError(f"is {what}", where=where, hint=hint)
-    if data[:200].count(0) > len(data[:200]) // 4:
+    if data.count(0) > len(data) // 4:
         raise InputError(
             "is no text: it is full of zero bytes (UTF-16 or binary)",
             where=where,

@@ -69,10 +69,6 @@ def _body(live: bool) -> None:
             parts.notes(view.coverage.warnings)
         _drill(view, chosen, LIVE_BYTES if live else PAGE_BYTES)
         _ledger(view)
-        with st.container(key="ranks_section"):
-            parts.section("Ranks")
-            parts.rows("all_ranks", tables.ranks_table(view))
-            parts.download("ranks", lambda: tables.ranks_table(view))
 
 
 def _head(view: JobView) -> None:
@@ -142,6 +138,7 @@ def _drill(view: JobView, chosen: state.Selection, budget_bytes: int) -> None:
         bridge.on_cell("heat", choose_cell)
     with right:
         parts.rows("ranks", tables.ranks_table(view), on_select=choose_rank, height=360)
+        parts.download("ranks", lambda: tables.ranks_table(view))
     _step(view, rank, step)
     _series(view, step)
     if view.grid is not None:

@@ -190,13 +190,13 @@ def _column_config(table: Table) -> dict[str, Any]:
             )
         else:
             made = st.column_config.NumberColumn(
-                column.title, help=column.help, format=table.number_format(column), width=112
+                column.title, help=column.help, format=table.number_format(column), width=96
             )
         config[column.key] = made
     return config
 
 
-_KPI_PX = 208
+_KPI_PX = 168
 
 _CARD_STYLE = """
 .steptax-card { display: grid; grid-template-columns: max-content 1fr; gap: 0.3rem 1.1rem;

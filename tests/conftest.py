@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
+
+from steptax.app.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,3 +28,28 @@ def shared() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture
+def steptax(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Any]:
+    """Run a command on a lake of the test's own; returns what ``--json`` prints.
+
+    ``steptax("job", "x")`` gives the data of a success; ``steptax("job", "x", fails=2)`` the
+    error of a command that must leave with that exit code.
+    """
+    monkeypatch.setenv("STEPTAX_LAKE", str(tmp_path / "lake"))
+    monkeypatch.delenv("STEPTAX_PRICE_USD_PER_GPU_HOUR", raising=False)
+
+    def run(*arguments: object, fails: int = 0) -> Any:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["steptax", *map(str, arguments), "--json"])
+        with pytest.raises(SystemExit) as left:
+            main()
+        printed = orjson.loads(capsys.readouterr().out)
+        assert left.value.code == fails, printed
+        assert printed["ok"] is (fails == 0)
+        return printed["error"] if fails else printed["data"]
+
+    return run

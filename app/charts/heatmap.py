@@ -57,16 +57,8 @@ def heat_figure(
         )
     )
     figure.update_layout(dragmode="select", plot_bgcolor=palette.missing)
-    figure.update_xaxes(
-        type="category", showgrid=False, title={"text": "step"}, **_ticks(columns, 8)
-    )
-    figure.update_yaxes(
-        type="category",
-        showgrid=False,
-        autorange="reversed",
-        title={"text": "rank"},
-        **_ticks(rows, 12),
-    )
+    figure.update_xaxes(title={"text": "step"}, **_cell_axis(columns, 8, down=False))
+    figure.update_yaxes(title={"text": "rank"}, **_cell_axis(rows, 12, down=True))
     _mark(figure, heat, palette, chosen)
     return figure
 
@@ -142,12 +134,14 @@ def grid_figure(grid: Grid, palette: Palette) -> go.Figure:
     cells = grid.excess_ms.astype(np.float32)
     known = np.abs(cells[~np.isnan(cells)])
     limit = float(known.max()) if known.size and known.max() > 0 else 1.0
-    figure = blank(min(420, 120 + 26 * len(grid.pp)))
+    digits = 0 if limit >= 100 else 1 if limit >= 3 else 2
+    columns, rows = [str(d) for d in grid.dp], [str(p) for p in grid.pp]
+    figure = blank(min(420, 120 + 26 * len(rows)))
     figure.add_trace(
         go.Heatmap(
             z=cells,
-            x=[str(d) for d in grid.dp],
-            y=[str(p) for p in grid.pp],
+            x=columns,
+            y=rows,
             customdata=grid.rank.astype(np.int32),
             zmin=-limit,
             zmax=limit,
@@ -155,7 +149,7 @@ def grid_figure(grid: Grid, palette: Palette) -> go.Figure:
             colorscale=_scale(palette.diverging),
             colorbar={"title": {"text": "ms"}, "thickness": 12, "outlinewidth": 0, "x": 1.0},
             # A number in each cell, as long as there is room for it.
-            texttemplate="%{z:+.2~g}" if cells.size <= _LABELLED_CELLS else None,
+            texttemplate=f"%{{z:+.{digits}f}}" if cells.size <= _LABELLED_CELLS else None,
             hovertemplate=(
                 "stage %{y}, replica %{x}<br>rank %{customdata}<br>"
                 "mean excess %{z:+.3~g} ms<extra></extra>"
@@ -166,10 +160,9 @@ def grid_figure(grid: Grid, palette: Palette) -> go.Figure:
         )
     )
     figure.update_layout(plot_bgcolor=palette.missing)
-    figure.update_xaxes(type="category", showgrid=False, title={"text": "data-parallel replica"})
-    figure.update_yaxes(
-        type="category", showgrid=False, autorange="reversed", title={"text": "pipeline stage"}
-    )
+    across, stage = {"text": "data-parallel replica"}, {"text": "pipeline stage"}
+    figure.update_xaxes(title=across, **_cell_axis(columns, 16, down=False))
+    figure.update_yaxes(title=stage, **_cell_axis(rows, 16, down=True))
     return figure
 
 
@@ -194,28 +187,38 @@ def _labels(values: IntArray, edges: IntArray) -> list[str]:
     ]
 
 
-def _ticks(labels: Sequence[str], wanted: int) -> dict[str, object]:
-    """A few labels at even places; where cells are pooled only what they begin with is printed."""
+def _cell_axis(labels: Sequence[str], wanted: int, *, down: bool) -> dict[str, object]:
+    """An axis of cells without a rim, with about ``wanted`` labels at even places.
+
+    Where cells are pooled only what they begin with is printed.
+    """
     every = max(1, -(-len(labels) // wanted))
-    places = list(range(0, len(labels), every))
-    texts = [labels[i].split("\N{EN DASH}")[0] for i in places]
-    return {"tickmode": "array", "tickvals": places, "ticktext": texts}
+    named = labels[::every]
+    ends = [-0.5, len(labels) - 0.5]
+    return {
+        "type": "category",
+        "showgrid": False,
+        "range": ends[::-1] if down else ends,
+        "tickmode": "array",
+        "tickvals": named,
+        "ticktext": [label.split("\N{EN DASH}")[0] for label in named],
+    }
 
 
 def _mark(
     figure: go.Figure, heat: HeatMap, palette: Palette, chosen: tuple[int | None, int | None]
 ) -> None:
-    """Frame the row of the chosen rank and the column of the chosen step."""
+    """Point at the row of the chosen rank and the column of the chosen step, from outside."""
     rank, step = chosen
-    line = {"color": palette.marker, "width": 1.5}
+    common = {"showarrow": False, "font": {"color": palette.marker, "size": 13}}
     row = _place(heat.ranks, heat.rank_edges, rank)
     column = _place(heat.steps, heat.step_edges, step)
     if row is not None:
-        edge = {"y0": row - 0.5, "y1": row + 0.5, "x0": 0, "x1": 1, "xref": "x domain"}
-        figure.add_shape(type="rect", line=line, yref="y", **edge)
+        where = {"x": 0, "xref": "x domain", "xanchor": "right", "y": row, "yref": "y"}
+        figure.add_annotation(text="\N{BLACK RIGHT-POINTING TRIANGLE}", **where, **common)
     if column is not None:
-        edge = {"x0": column - 0.5, "x1": column + 0.5, "y0": 0, "y1": 1, "yref": "y domain"}
-        figure.add_shape(type="rect", line=line, xref="x", **edge)
+        where = {"x": column, "xref": "x", "y": 1, "yref": "y domain", "yanchor": "bottom"}
+        figure.add_annotation(text="\N{BLACK DOWN-POINTING TRIANGLE}", **where, **common)
 
 
 def _place(values: IntArray, edges: IntArray, wanted: int | None) -> int | None:

@@ -17,17 +17,17 @@ def ranks_table(view: JobView) -> Table:
     """The ranks with the largest excess."""
     columns = (
         Column("rank", "rank", "count"),
+        Column("excess_ms", "excess, ms", "ms", "mean work less the median of the peers"),
+        Column("persistence", "slow in", "ratio", "share of steps in which the rank is slow"),
+        Column("slowest_share", "last in", "ratio", "share of steps in which it arrives last"),
         Column("host", "host", "text"),
         Column("stage", "PP stage", "count"),
         Column("dp", "DP replica", "count"),
-        Column("excess_ms", "excess, ms", "ms", "mean work less the median of the peers"),
-        Column("excess_low_ms", "from", "ms", "95 % interval of the excess, lower end"),
+        Column("blame_share", "blame", "ratio", "share of all waiting that is charged to it"),
+        Column("excess_low_ms", "excess from", "ms", "95 % interval of the excess, lower end"),
         Column("excess_high_ms", "to", "ms", "95 % interval of the excess, upper end"),
         Column("work_ms", "work, ms", "ms", "mean own time before the barrier"),
-        Column("persistence", "slow in", "ratio", "share of steps in which the rank is slow"),
-        Column("slowest_share", "last in", "ratio", "share of steps in which it arrives last"),
         Column("wait_ms", "waits, ms", "ms", "mean time it waits for others in a step"),
-        Column("blame_share", "blame", "ratio", "share of all waiting that is charged to it"),
     )
     rows = [[getattr(row, column.key) for column in columns] for row in view.ranks]
     kept = [

@@ -22,15 +22,16 @@ def step_figure(series: Series, palette: Palette, *, chosen_step: int | None = N
     slowest = series.slowest_rank[keep]
     lines = (
         ("step", series.duration_ms, palette.neutral, "solid", 2.0),
-        ("slowest rank's work", series.work_max_ms, VERMILLION, "solid", 1.2),
-        ("95 % of ranks", series.work_p95_ms, ORANGE, "dash", 1.2),
-        ("median rank", series.work_p50_ms, BLUE, "dot", 1.8),
+        ("slowest", series.work_max_ms, VERMILLION, "solid", 1.2),
+        ("95 %", series.work_p95_ms, ORANGE, "dash", 1.2),
+        ("median", series.work_p50_ms, BLUE, "dot", 1.8),
     )
     for name, values, colour, dash, width in lines:
         shown = values[keep].astype(np.float32)
         if np.isnan(shown).all():
             continue
         is_max = values is series.work_max_ms
+        said = name if values is series.duration_ms else f"{name} rank's work"
         figure.add_trace(
             go.Scatter(
                 x=_compact(steps),
@@ -39,7 +40,7 @@ def step_figure(series: Series, palette: Palette, *, chosen_step: int | None = N
                 mode="lines",
                 line={"color": colour, "dash": dash, "width": width},
                 customdata=slowest.astype(np.int32) if is_max else None,
-                hovertemplate=f"{name} %{{y:.4~g}} ms"
+                hovertemplate=f"{said} %{{y:.4~g}} ms"
                 + (" (rank %{customdata})" if is_max else "")
                 + "<extra></extra>",
             )

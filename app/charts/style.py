@@ -38,10 +38,18 @@ def blank(height_px: int, *, legend: bool = False) -> go.Figure:
     figure = go.Figure()
     figure.update_layout(
         height=height_px,
-        margin={"l": 8, "r": 8, "t": 40 if legend else 16, "b": 8},
+        # No pad: around cells it would look like a rim of cells that were not reported.
+        margin={"l": 8, "r": 8, "t": 40 if legend else 16, "b": 8, "pad": 0},
         showlegend=legend,
         # Above the plot: at its side a legend takes the width that a telephone does not have.
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.0, "yanchor": "bottom"},
+        legend={
+            "orientation": "h",
+            "traceorder": "normal",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.0,
+            "yanchor": "bottom",
+        },
         # What a person zoomed into stays zoomed when the figure is drawn anew.
         uirevision="keep",
     )

@@ -33,7 +33,7 @@ _ARROW: dict[Kind, Callable[[], Any]] = {
 _FORMATS: dict[Kind, str] = {
     "count": "localized",
     "number": "%.4g",
-    "ratio": "percent",
+    "ratio": "%.1f %%",
     "ms": "%.2f",
 }
 _UNKNOWN_LABELS = {"", "n/a", "na", "nan", "none", "null", UNKNOWN}
@@ -60,7 +60,7 @@ class Table:
     note: str | None = None
 
     def arrow(self, limit: int | None = None) -> Any:
-        """The first ``limit`` rows as an Arrow table, one type per column."""
+        """The first ``limit`` rows as an Arrow table, one type per column; shares in percent."""
         rows = self.rows if limit is None else self.rows[:limit]
         arrays = {
             column.key: pa.array(
@@ -188,6 +188,8 @@ def _typed(value: Any, kind: Kind) -> Any:
         return None
     if kind == "text":
         return str(value)
+    if kind == "ratio":
+        return 100.0 * float(value)
     return int(value) if kind in {"count", "time"} else float(value)
 
 

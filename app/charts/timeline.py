@@ -35,6 +35,8 @@ _LOOK = {
     "transfer": (SKY, "."),
 }
 
+_PARTS = {"last to arrive": "last", "chosen": "chosen", "median": "median"}
+
 _TITLES = {"h2d": "host-to-device copy", "gc": "garbage collector", "wait": "waiting for peers"}
 
 
@@ -52,7 +54,7 @@ def phases_of(timeline: StepTimeline) -> tuple[str, ...]:
 
 def timeline_figure(timeline: StepTimeline, palette: Palette) -> go.Figure:
     """Stacked bars, one per rank, in ms from the start of the step."""
-    figure = blank(min(760, 96 + 22 * max(4, len(timeline.bars))), legend=True)
+    figure = blank(min(760, 110 + 22 * max(4, len(timeline.bars))), legend=True)
     names = [bar_title(bar) for bar in timeline.bars]
     for phase in phases_of(timeline):
         colour, shape = _LOOK.get(phase, (palette.unmeasured, ""))
@@ -67,15 +69,19 @@ def timeline_figure(timeline: StepTimeline, palette: Palette) -> go.Figure:
                     "line": {"width": 0},
                     "pattern": pattern(shape, palette),
                 },
-                hovertemplate=f"%{{y}}<br>{phase_title(phase)} %{{x:.4~g}} ms<extra></extra>",
+                customdata=[f"{bar.label}, {bar.role}" for bar in timeline.bars],
+                hovertemplate=(
+                    f"%{{customdata}}<br>{phase_title(phase)} %{{x:.4~g}} ms<extra></extra>"
+                ),
             )
         )
     figure.update_layout(barmode="stack", bargap=0.25, hovermode="closest", dragmode="zoom")
     figure.update_xaxes(title={"text": "ms"}, rangemode="tozero")
-    figure.update_yaxes(autorange="reversed", type="category")
+    figure.update_yaxes(autorange="reversed", type="category", title={"text": "rank"})
     return figure
 
 
 def bar_title(bar: PhaseBar) -> str:
-    """Rank, and its part in the step where it has one."""
-    return f"{bar.label} · {bar.role}" if bar.role not in {"rank", "waits"} else bar.label
+    """Rank, and its part in the step where it has one; short, since a telephone is narrow."""
+    part = _PARTS.get(bar.role)
+    return f"{part} · {bar.rank}" if part else str(bar.rank)

@@ -16,8 +16,6 @@ Unit = Literal["$", "%", "GPU-hours"]
 
 _FORMAT_UNIT = {"$": "USD", "%": "ratio", "GPU-hours": "GPU-hours"}
 _SECONDS_PER_HOUR = 3600.0
-#: Room for the amount beside the longest bar.
-_ROOM = 1.4
 
 
 def units_of(ledger: Sequence[LedgerLine]) -> tuple[Unit, ...]:
@@ -69,28 +67,33 @@ def waterfall_figure(ledger: Sequence[LedgerLine], unit: Unit, palette: Palette)
         base += value
         colours.append(palette.gain if line.bucket == "compute" else palette.neutral)
         patterns.append("")
-    texts = [_label(size, paid, unit) for size in sizes]
-    figure = blank(64 + 34 * len(names))
+    # The amount stands with the name: beside the bar it would take width that a telephone lacks.
+    amounts_text = [_label(size, paid, unit) for size in sizes]
+    figure = blank(24 + 48 * len(names))
     figure.add_trace(
         go.Bar(
-            y=[_wrap(name) for name in names],
+            y=names,
             x=sizes,
             base=bases,
             orientation="h",
-            marker={
-                "color": colours,
-                "pattern": pattern(patterns, palette),
-            },
-            text=texts,
-            # Beside the bar: inside it a pattern would run through the digits.
-            textposition="outside",
-            cliponaxis=False,
-            hovertemplate="%{y}<br>%{text}<extra></extra>",
+            marker={"color": colours, "pattern": pattern(patterns, palette)},
+            customdata=amounts_text,
+            hovertemplate="%{y}<br>%{customdata}<extra></extra>",
         )
     )
-    figure.update_layout(bargap=0.2, dragmode=False)
-    figure.update_xaxes(visible=False, range=[0, paid * _ROOM if paid else 1.0], fixedrange=True)
-    figure.update_yaxes(autorange="reversed", type="category", fixedrange=True)
+    figure.update_layout(bargap=0.25, dragmode=False)
+    figure.update_xaxes(visible=False, range=[0, paid or 1.0], fixedrange=True)
+    figure.update_yaxes(
+        autorange="reversed",
+        type="category",
+        fixedrange=True,
+        tickmode="array",
+        tickvals=names,
+        ticktext=[
+            f"{_wrap(name)}<br><b>{text}</b>"
+            for name, text in zip(names, amounts_text, strict=True)
+        ],
+    )
     return figure
 
 
@@ -102,7 +105,7 @@ def _label(value: float, paid: float, unit: Unit) -> str:
     return f"{text} · {format_value(value / paid, 'ratio')}"
 
 
-def _wrap(title: str, width: int = 26) -> str:
+def _wrap(title: str, width: int = 28) -> str:
     """Long names in lines, so that they leave room for the bars."""
     lines = [""]
     for word in title.split():

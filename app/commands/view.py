@@ -11,7 +11,7 @@ import typer
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
 from steptax.app.commands.output import console, show, table_of
 from steptax.app.errors import UserError
-from steptax.app.format import format_measure, format_share, format_usd, format_value
+from steptax.app.format import UNKNOWN, format_measure, format_share, format_usd
 from steptax.app.views.card_text import card_as_text
 from steptax.app.views.executive import executive_view
 from steptax.app.views.job import job_view
@@ -101,18 +101,20 @@ def _print_job(view: JobView) -> None:
 
 
 def _print_ledger(ledger: tuple[LedgerLine, ...], note: str) -> None:
+    measured = [line for line in ledger if line.share is not None]
     rows = [
         [
             line.title,
-            "not measured"
-            if line.gpu_seconds is None
-            else format_value(line.gpu_seconds / S_PER_HOUR, ""),
+            UNKNOWN if line.gpu_seconds is None else f"{line.gpu_seconds / S_PER_HOUR:,.4g}",
             format_share(line.share),
             format_usd(line.usd),
         ]
-        for line in ledger
+        for line in measured
     ]
     console.print(table_of("Ledger", ("bucket", "GPU-hours", "share", "cost"), rows))
+    missing = [line.title for line in ledger if line.share is None]
+    if missing:
+        console.print(f"not measured: {', '.join(missing)}")
     console.print(note)
 
 

@@ -39,14 +39,16 @@ def marginal_velocity(
     replicates: int = 200,
     seed: int = 0,
 ) -> Measure:
-    """v = -dL/d$ over the last ``window_usd`` dollars (a quarter of all if None), in loss/USD.
+    """Loss that a dollar buys, -dL/d$, over the last ``window_usd`` dollars, in loss/USD.
+
+    The window is a quarter of all dollars if None.
 
     ``theil_sen``: the median of all pairwise slopes, which outliers cannot move (Sen 1968).
     ``local_linear``: a straight line through the smoothed loss, weighted towards its end (tricube).
     The interval resamples blocks of neighbouring residuals around the line (Künsch 1989).
 
     Raises:
-        UserError: another method, or a window that is not positive.
+        UserError: another method, a window that is not positive, or no replicates.
     """
     slopes: dict[str, Callable[[Floats, Floats], float]] = {
         "theil_sen": _theil_sen,
@@ -92,6 +94,9 @@ def dollars_to_target(
     as the target. The interval refits to resampled blocks of residuals; its upper end is open
     where some replicates do not get there. Missing if the fit has not reached the target: there
     is no extrapolation.
+
+    Raises:
+        UserError: a target that is not a number, or no replicates.
     """
     if not math.isfinite(target_loss):
         raise UserError(f"must be a number, not {target_loss}", where="target_loss")
@@ -169,6 +174,8 @@ def _block_draws(
     n: int, replicates: int, seed: int
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """[B, n] indices: blocks of neighbours, drawn with replacement, wrapping round."""
+    if replicates < 1:
+        raise UserError(f"must be at least 1, not {replicates}", where="replicates")
     length = block_length(n)
     blocks = -(-n // length)
     starts = np.random.default_rng(seed).integers(n, size=(replicates, blocks))

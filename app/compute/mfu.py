@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +35,17 @@ _OVER_HINT = (
 )
 
 
-def _missing(reason: str | None) -> Measure:
+def missing_ratio(reason: str | None) -> Measure:
+    """No share, and why."""
     return Measure.missing("ratio", reason or "not known", level=Level.LOG)
 
 
-def _require(value: float, name: str, *, zero: bool = False) -> None:
+def require_positive(value: float, name: str, *, zero: bool = False) -> None:
+    """Refuse a number that is not positive, or below zero where zero may be.
+
+    Raises:
+        UserError: it is.
+    """
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise UserError(
             f"must be {'zero or more' if zero else 'positive'}, not {value}", where=name
@@ -52,7 +58,7 @@ def _share(
     """A share of at most 1, or why it cannot be."""
     ratio = part / whole
     if ratio > 1 + _ROUNDING:
-        return _missing(f"{100 * ratio:.1f} % is more than {of_what}: {_OVER_HINT}")
+        return missing_ratio(f"{100 * ratio:.1f} % is more than {of_what}: {_OVER_HINT}")
     return Ratio(min(ratio, 1.0), level=Level.LOG, inputs=inputs, warnings=warnings)
 
 
@@ -64,10 +70,10 @@ def mfu(model_flops_per_s: float, devices: int, peak: Peak) -> Measure:
     Raises:
         UserError: a rate below zero, or no device.
     """
-    _require(model_flops_per_s, "model_flops_per_s", zero=True)
-    _require(devices, "devices")
+    require_positive(model_flops_per_s, "model_flops_per_s", zero=True)
+    require_positive(devices, "devices")
     if peak.flops_per_s is None:
-        return _missing(f"no peak: {peak.reason}")
+        return missing_ratio(f"no peak: {peak.reason}")
     what = f"the peak of {peak.device or 'the device'} ({peak.tflops:g} TFLOP/s {peak.dtype} dense)"
     return _share(
         model_flops_per_s,
@@ -86,14 +92,16 @@ def of_achievable(flops_per_s: float, devices: int, peak: Peak) -> Measure:
     Raises:
         UserError: a rate below zero, or no device.
     """
-    _require(flops_per_s, "flops_per_s", zero=True)
-    _require(devices, "devices")
+    require_positive(flops_per_s, "flops_per_s", zero=True)
+    require_positive(devices, "devices")
     if peak.achievable_tflops is None:
         device = peak.device or "this device"
-        return _missing(f"no matrix-multiply rate measured on {device} at {peak.dtype} is known")
+        return missing_ratio(
+            f"no matrix-multiply rate measured on {device} at {peak.dtype} is known"
+        )
     ratio = flops_per_s / (devices * peak.achievable_tflops * 1e12)
     if ratio > 1:
-        return _missing(
+        return missing_ratio(
             f"{100 * ratio:.1f} % of the {peak.achievable_tflops:g} TFLOP/s that were measured "
             "elsewhere: measure your own devices"
         )
@@ -167,8 +175,8 @@ def utilization(
     Raises:
         UserError: a rate below zero, no device, or a factor below 1.
     """
-    _require(tokens_per_s, "tokens_per_s", zero=True)
-    _require(devices, "devices")
+    require_positive(tokens_per_s, "tokens_per_s", zero=True)
+    require_positive(devices, "devices")
     per_token = flops_per_token(
         shape, convention, seq_len=seq_len, exclude_input_embedding=exclude_input_embedding
     )
@@ -184,13 +192,13 @@ def utilization(
         params = active_params(shape, exclude_input_embedding=exclude_input_embedding)
     rate = per_token.map(lambda f: f * tokens_per_s, "FLOP/s")
     if rate.value is None:
-        model = hardware = achievable = _missing(rate.reason)
+        model = hardware = achievable = missing_ratio(rate.reason)
     else:
         model = _with_input(mfu(rate.value, devices, peak), f"convention {convention}")
         if factor.value is None:
-            hardware = achievable = _missing(factor.reason)
+            hardware = achievable = missing_ratio(factor.reason)
         elif model.value is None:
-            hardware, achievable = model, _missing(model.reason)
+            hardware, achievable = model, missing_ratio(model.reason)
         else:
             executed = rate.value * factor.value
             hardware = _with_input(mfu(executed, devices, peak), f"convention {convention}")
@@ -224,7 +232,7 @@ def peak_device_seconds(flops: Mapping[str, float], peaks: Mapping[str, Peak]) -
     """
     seconds = 0.0
     for dtype, amount in flops.items():
-        _require(amount, f"flops of {dtype}", zero=True)
+        require_positive(amount, f"flops of {dtype}", zero=True)
         own = peaks.get(dtype)
         if own is None or own.flops_per_s is None:
             reason = own.reason if own else f"no peak at {dtype} is given"
@@ -244,10 +252,10 @@ def mixed_mfu(
     Raises:
         UserError: FLOPs below zero, or no time.
     """
-    _require(device_seconds, "device_seconds")
+    require_positive(device_seconds, "device_seconds")
     ideal = peak_device_seconds(flops, peaks)
     if ideal.value is None:
-        return _missing(f"no peak: {ideal.reason}")
+        return missing_ratio(f"no peak: {ideal.reason}")
     warnings = tuple(w for dtype in flops for w in peaks[dtype].warnings)
     return _share(
         ideal.value, device_seconds, "the peaks", *(f"peak {d}" for d in flops), warnings=warnings
@@ -262,58 +270,6 @@ def run_mfu(flops: float, device_hours: float, peak: Peak) -> Measure:
     Raises:
         UserError: FLOPs below zero, or no time.
     """
-    _require(device_hours, "device_hours")
-    _require(flops, "flops", zero=True)
+    require_positive(device_hours, "device_hours")
+    require_positive(flops, "flops", zero=True)
     return mfu(flops / (device_hours * 3600), 1, peak)
-
-
-@dataclass(frozen=True)
-class FleetEntry:
-    """One job in a fleet average."""
-
-    job: str
-    mfu: Measure
-    peak: Peak
-    device_seconds: float
-
-
-@dataclass(frozen=True)
-class FleetMfu:
-    """MFU of many jobs together, and the jobs that could not be in it, with why."""
-
-    mfu: Measure
-    excluded: tuple[tuple[str, str], ...]
-    covered_ratio: float
-    """Share of the device time that the value covers."""
-
-
-def fleet_mfu(entries: Sequence[FleetEntry]) -> FleetMfu:
-    """Model FLOPs of all jobs / what their devices could have computed, 0..1.
-
-    Weighted by peak * time, so that it is one ratio of sums and not a mean of shares. Jobs whose
-    MFU is missing stay out and are listed.
-
-    Raises:
-        UserError: time below zero.
-    """
-    done = possible = covered = total = 0.0
-    excluded = []
-    for entry in entries:
-        _require(entry.device_seconds, f"device_seconds of {entry.job}", zero=True)
-        total += entry.device_seconds
-        if entry.mfu.value is None or entry.peak.flops_per_s is None:
-            reason = entry.mfu.reason or entry.peak.reason or "no peak"
-            excluded.append((entry.job, reason))
-            continue
-        capacity = entry.device_seconds * entry.peak.flops_per_s
-        done += entry.mfu.value * capacity
-        possible += capacity
-        covered += entry.device_seconds
-    if not possible:
-        value = _missing("no job has an MFU")
-    else:
-        said = f"{len(excluded)} of {len(entries)} jobs have no MFU and are left out"
-        value = Ratio(
-            min(done / possible, 1.0), level=Level.LOG, warnings=(said,) if excluded else ()
-        )
-    return FleetMfu(value, tuple(excluded), covered / total if total else 0.0)

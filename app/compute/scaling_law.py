@@ -48,7 +48,9 @@ class ScalingConstants:
             UserError: no parameters or no tokens.
         """
         _require_positive(params=params, tokens=tokens)
-        return self.E + self.A / params**self.alpha + self.B / tokens**self.beta
+        return (
+            self.E + self.A * math.pow(params, -self.alpha) + self.B * math.pow(tokens, -self.beta)
+        )
 
     def velocity(self, tokens: float, tokens_per_usd: float) -> float:
         """-dL/d$ = beta B D^(-beta - 1) * tokens / $ at D tokens, in loss/USD.
@@ -57,7 +59,7 @@ class ScalingConstants:
             UserError: no tokens or no rate.
         """
         _require_positive(tokens=tokens, tokens_per_usd=tokens_per_usd)
-        return self.beta * self.B * tokens ** (-self.beta - 1) * tokens_per_usd
+        return self.beta * self.B * math.pow(tokens, -self.beta - 1) * tokens_per_usd
 
     def optimal_tokens_per_param(self, flops: float) -> float:
         """D / N that is best for a budget of 6 N D FLOPs (Hoffmann et al. 2022, equation 4).
@@ -67,8 +69,8 @@ class ScalingConstants:
         """
         _require_positive(flops=flops)
         both = self.alpha + self.beta
-        balance = (self.alpha * self.A / (self.beta * self.B)) ** (1 / both)
-        params = balance * (flops / 6) ** (self.beta / both)
+        balance = math.pow(self.alpha * self.A / (self.beta * self.B), 1 / both)
+        params = balance * math.pow(flops / 6, self.beta / both)
         return flops / 6 / params**2
 
 
@@ -153,7 +155,7 @@ class PowerLaw:
             UserError: no compute.
         """
         _require_positive(compute=compute)
-        return float(self.E + self.k * compute**-self.gamma)
+        return self.E + self.k * math.pow(compute, -self.gamma)
 
     def compute_for(self, loss: float) -> float | None:
         """Compute at which the baseline has that loss; None at or below its floor E."""

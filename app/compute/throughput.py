@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 import numpy as np
 
@@ -108,8 +109,7 @@ def progress(
         if first[k]:
             start = 0.0 if steps[k] <= 1 else on_record.get(int(steps[k]) - 1, math.nan)
             tokens[k] = consumed[k] - start
-            alone = clock is Clock.WALL and k > 0
-            seconds[k] = math.nan if alone or math.isnan(start) else times[k]
+            seconds[k] = math.nan if clock is Clock.WALL else times[k]
         elif seconds[k] < 0 or tokens[k] < 0:
             what = "time" if seconds[k] < 0 else "the token count"
             raise UserError(f"{what} falls inside a session, at step {steps[k]}", where=f"row {k}")
@@ -122,15 +122,15 @@ def _sessions(steps: Ints, times: Floats, session: Sequence[int | str] | None) -
     if session is None:
         change = (np.diff(steps) <= 0) | (np.diff(times) < 0)
     else:
-        change = np.array([a != b for a, b in zip(session, session[1:], strict=False)], dtype=bool)
+        change = np.array([a != b for a, b in pairwise(session)], dtype=np.bool_)
     return np.concatenate([[0], np.cumsum(change)])[: len(steps)].astype(np.int64)
 
 
 def throughput(log: Progress, *, last: int | None = None, retained: bool = False) -> Measure:
     """Tokens per second over the last rows (all if None): sum of tokens / sum of seconds.
 
-    With ``retained`` the tokens of lost steps do not count while their time does: that is what
-    dollars per token must use. Rows whose start is not known are left out of both sums.
+    With ``retained`` the tokens of lost steps do not count while their time does, which is the
+    rate of progress. Rows whose start is not known are left out of both sums.
 
     Raises:
         UserError: a window that is not positive.

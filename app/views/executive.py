@@ -15,6 +15,7 @@ from steptax.app.format import format_measure, format_share
 from steptax.app.views.jobs import Analysed, analyse_jobs, summarise
 from steptax.app.views.ledger import add_ledgers
 from steptax.app.views.models import ExecutiveView, JobSummary, Kpi, LedgerLine, Price
+from steptax.app.views.periods import by_period
 from steptax.app.views.price import NO_PRICE, dollars, price_view
 from steptax.app.views.workspace import Workspace
 
@@ -60,6 +61,7 @@ def executive_view(
         ledger_note=_ledger_note(len(ledgers), len(jobs), measured),
         jobs=ranked,
         by_team=_by_team(jobs),
+        by_period=by_period(chosen, jobs),
         coverage=f"{len(with_steps):,} of {len(jobs):,} jobs have per-rank steps · {cost.basis}"
         " · not reconciled with a bill",
         warnings=_warnings(jobs, analysed),

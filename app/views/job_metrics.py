@@ -13,8 +13,6 @@ from steptax.app.views.price import RELATIVE_TIME, dollars
 
 HOURS_PER_DAY = 24.0
 US_PER_HOUR = 3.6e9
-#: Buckets that say nothing about where their time went.
-UNEXPLAINED = ("unsplit", "unrecorded")
 
 
 def job_metrics(
@@ -62,10 +60,7 @@ def job_metrics(
             price,
             unit="USD/day",
         ),
-        "unexplained_ratio": Ratio(
-            sum(row.share_ratio or 0.0 for row in ledger.rows if row.bucket in UNEXPLAINED),
-            level=level,
-        ),
+        "unexplained_ratio": ledger.unexplained_ratio,
     }
     metrics |= _culprit_metrics(result, relative=relative)
     return metrics

@@ -305,6 +305,17 @@ class Kpi:
 
 
 @dataclass(frozen=True)
+class PeriodRow:
+    """GPU-hours of the jobs of one month; None where they are unknown for all of them."""
+
+    period: str
+    jobs: int
+    gpu_hours: float | None
+    jobs_unknown: int
+    """Jobs of the month whose GPU-hours are unknown."""
+
+
+@dataclass(frozen=True)
 class ExecutiveView:
     """The cost review over the jobs of a period."""
 
@@ -316,6 +327,7 @@ class ExecutiveView:
     ledger_note: str
     jobs: tuple[JobSummary, ...]
     by_team: tuple[dict[str, Any], ...]
+    by_period: tuple[PeriodRow, ...]
     coverage: str
     warnings: tuple[str, ...] = ()
 

@@ -16,6 +16,7 @@ import pytest
 from steptax.app.demo import job as job_module
 from steptax.app.demo.job import DemoConfig, DemoJob
 from steptax.app.errors import UserError
+from steptax.app.lake import Lake
 
 Start = Callable[..., DemoJob]
 
@@ -200,3 +201,25 @@ def test_ctrl_c_does_not_reach_the_workers(start: Start, tmp_path: Path) -> None
         os.kill(pid, signal.SIGINT)
     time.sleep(0.3)
     assert job.poll().alive == (0, 1, 2)
+
+
+def test_a_failure_is_written_into_the_events(start: Start, tmp_path: Path) -> None:
+    job = start(collective_timeout_s=0.5)
+    wait_until(lambda: trains(tmp_path / "lake"))
+    os.kill(job.pids[1], signal.SIGKILL)
+    job.wait()
+    job.stop()
+    events = Lake(tmp_path / "lake").read("events", "job-1").to_pylist()
+    failures = [event for event in events if event["kind"] == "failure"]
+    assert len(failures) == 1
+    assert failures[0]["ranks"] == "1"
+    assert failures[0]["detail"] == "rank 1 was ended by SIGKILL"
+    assert abs(failures[0]["start_us"] - time.time_ns() // 1000) < 600_000_000
+
+
+def test_checkpoints_are_events_of_rank_0(start: Start, tmp_path: Path) -> None:
+    start(steps=7, checkpoint_every=3).wait()
+    events = Lake(tmp_path / "lake").read("events", "job-1").to_pylist()
+    saves = [event for event in events if event["kind"] == "checkpoint_save"]
+    assert len(saves) == 2
+    assert all(event["end_us"] > event["start_us"] for event in saves)

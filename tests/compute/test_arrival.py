@@ -87,9 +87,6 @@ def test_durations_that_spread_like_the_phases_hold_time_that_no_phase_names() -
 
 
 def test_partial_work_is_compute_alone_whatever_the_durations_do() -> None:
-    m = matrix(
-        duration_us=[[300, 300]], compute_us=[[60, 80]], comm_us=[[9, 9]], other_us=[[50, 1]]
-    )
     m = build_matrix(
         {
             "step": np.array([0, 0]),

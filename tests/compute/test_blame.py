@@ -5,11 +5,14 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from steptax.app.compute.blame import blame_us
+
+#: How long an example takes says nothing about whether it is right.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 ARRIVALS = arrays(
     np.float64,
@@ -18,6 +21,7 @@ ARRIVALS = arrays(
 )
 
 
+@UNTIMED
 @given(arrival=ARRIVALS)
 def test_blame_adds_up_to_the_waiting_and_is_never_negative(arrival: np.ndarray) -> None:
     blame = blame_us(arrival)
@@ -29,6 +33,7 @@ def test_blame_adds_up_to_the_waiting_and_is_never_negative(arrival: np.ndarray)
         assert (charged[~np.isnan(charged)] >= 0).all()
 
 
+@UNTIMED
 @given(arrival=ARRIVALS, seed=st.integers(0, 99))
 def test_blame_follows_the_rank_and_not_its_number(arrival: np.ndarray, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(arrival.shape[1])
@@ -37,7 +42,7 @@ def test_blame_follows_the_rank_and_not_its_number(arrival: np.ndarray, seed: in
     )
 
 
-@settings(max_examples=25)
+@settings(UNTIMED, max_examples=25)
 @given(arrival=st.lists(st.integers(0, 1000), min_size=2, max_size=5))
 def test_blame_is_the_shapley_value_of_the_waiting_game(arrival: list[int]) -> None:
     # The cost of a set of late ranks: what the others wait when only these are late and the rest

@@ -22,7 +22,8 @@ B200 = {"b_peak_tflops": 2250.0, "b_mfu_ratio": 0.35, "b_goodput_ratio": 0.90}
 def test_b5_10_price_of_a_useful_eflop(price: float, printed: float) -> None:
     result = break_even.run({**H100, "a_usd_per_gpu_hour": price})
     assert round(result.a_usd_per_eflop.value, 2) == printed
-    assert result.main.value is None
+    assert result.headline == "a_usd_per_eflop"
+    assert result.b_break_even_usd_per_gpu_hour.value is None
     assert "not described" in result.sentence
 
 

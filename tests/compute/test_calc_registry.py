@@ -40,8 +40,27 @@ CALLS: dict[str, dict[str, Any]] = {
         "a_mfu_ratio": 0.4,
         "a_goodput_ratio": 0.9,
     },
+    "busbw": {"collective": "all_reduce", "ranks": 8, "algbw_gb_per_s": 275},
+    "stragglar": {"ranks": 8, "size_bytes": 2**30, "link_gb_per_s": 450, "alpha_us": 3},
+    "learning-velocity": {
+        "loss": [4 - 0.05 * i for i in range(40)],
+        "usd": [2.0],
+        "window_usd": 60,
+        "target_loss": 3.0,
+    },
+    "mfu": {
+        "tokens_per_s": 50_000,
+        "devices": 8,
+        "peak_tflops": 989.5,
+        "peak_basis": "dense",
+        "params": 8e9,
+    },
 }
 OWN = sorted(CALLS)
+
+
+def test_every_calculator_has_a_call_here() -> None:
+    assert set(CALLS) == {c.name for c in CALCULATORS.values()}
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -84,8 +103,12 @@ def test_sensitivity_is_the_headline_at_moved_inputs(name: str) -> None:
             (swing.low_input, swing.low_output),
             (swing.high_input, swing.high_output),
         ):
-            moved = entry.run({**CALLS[name], swing.parameter: end})
-            assert moved.main.value == output
+            if output is None:
+                with pytest.raises(UserError):
+                    entry.run({**CALLS[name], swing.parameter: end})
+            else:
+                moved = entry.run({**CALLS[name], swing.parameter: end})
+                assert moved.main.value == output
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -102,7 +125,9 @@ def test_negative_and_wrong_unit_inputs_are_named(name: str) -> None:
     entry = CALCULATORS[name]
     for parameter in entry.parameters:
         if parameter.kind is Kind.CHOICE:
-            bad: tuple[object, ...] = ("neither",)
+            bad: tuple[object, ...] = ("neither", 5)
+        elif parameter.kind is Kind.TEXT:
+            bad = (5, " ")
         else:
             bad = (-1, "-2.5", "3 parsecs", "many", float("nan"), True, None)
         for value in bad:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptax.app.compute.cost import (
@@ -19,6 +19,9 @@ from steptax.app.compute.cost import (
     usd_per_hour,
 )
 from steptax.app.errors import UserError
+
+#: How long an example takes says nothing about whether it is right.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 PRICE = Decimal("2.00")
 
@@ -39,6 +42,7 @@ def test_a_price_that_is_none_is_refused(price: str) -> None:
         check_price(Decimal(price))
 
 
+@UNTIMED
 @given(
     amounts=st.lists(st.fractions(min_value=-5, max_value=10**7, max_denominator=3600), max_size=12)
 )

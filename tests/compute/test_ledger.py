@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptax.app.compute.cost import exact_usd, to_cents
@@ -17,6 +17,9 @@ from steptax.app.compute.measure import Level
 from steptax.app.compute.steps import StepMatrix, build_matrix, without_inconsistent
 from steptax.app.compute.straggler import analyse_stragglers
 from steptax.app.errors import IntegrityError, UserError
+
+#: How long an example takes says nothing about whether it is right.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 NAN = float("nan")
 OWN = ("input", "checkpoint", "h2d", "gc", "other")
@@ -67,7 +70,7 @@ def matrices(draw: st.DrawFn) -> StepMatrix:
     )
 
 
-@settings(max_examples=150)
+@settings(UNTIMED, max_examples=150)
 @given(matrix=matrices(), price=st.sampled_from([None, Decimal("2"), Decimal("0.0071")]))
 def test_buckets_add_up_to_the_paid_time_and_to_the_cent(
     matrix: StepMatrix, price: Decimal | None
@@ -88,7 +91,7 @@ def test_buckets_add_up_to_the_paid_time_and_to_the_cent(
         assert cents == ledger.paid_usd == to_cents(exact_usd(ledger.paid_gpu_us / 10**6, price))
 
 
-@settings(max_examples=60)
+@settings(UNTIMED, max_examples=60)
 @given(matrix=matrices())
 def test_only_what_is_left_may_be_negative(matrix: StepMatrix) -> None:
     for row in step_ledger(matrix, None).rows:
@@ -96,7 +99,7 @@ def test_only_what_is_left_may_be_negative(matrix: StepMatrix) -> None:
             assert row.gpu_us >= 0
 
 
-@settings(max_examples=60)
+@settings(UNTIMED, max_examples=60)
 @given(matrix=matrices())
 def test_the_world_weighs_the_records(matrix: StepMatrix) -> None:
     ledger = step_ledger(matrix, None)
@@ -269,7 +272,7 @@ def test_a_ledger_that_does_not_close_cannot_be_made() -> None:
         replace(ledger, paid_usd=Decimal("1.00"))
 
 
-@settings(max_examples=30)
+@settings(UNTIMED, max_examples=30)
 @given(seed=st.integers(0, 10**6))
 def test_waiting_in_the_ledger_is_the_tax_where_all_reported(seed: int) -> None:
     g = np.random.default_rng(seed)

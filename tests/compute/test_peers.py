@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from steptax.app.compute.peers import peer_median
 from steptax.app.compute.rows import row_count, row_max, row_mean, row_min, row_quantile, row_sum
+
+#: How long an example takes says nothing about whether it is right.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 #: Few distinct values, so that ties are common, and gaps.
 VALUES = arrays(
@@ -30,17 +33,20 @@ def by_hand(values: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
     return out
 
 
+@UNTIMED
 @given(values=VALUES)
 def test_median_of_the_others(values: np.ndarray) -> None:
     np.testing.assert_array_equal(peer_median(values), by_hand(values, None))
 
 
+@UNTIMED
 @given(values=VALUES, seed=st.integers(0, 99))
 def test_median_of_the_others_on_the_same_stage(values: np.ndarray, seed: int) -> None:
     groups = np.random.default_rng(seed).integers(0, 3, values.shape[1]).astype(np.int32)
     np.testing.assert_array_equal(peer_median(values, groups), by_hand(values, groups))
 
 
+@UNTIMED
 @given(values=VALUES)
 def test_reductions_leave_out_what_was_not_reported(values: np.ndarray) -> None:
     lists = [row[~np.isnan(row)] for row in values]

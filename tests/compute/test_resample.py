@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptax.app.compute import resample
 from steptax.app.compute.resample import block_length, block_means, interval
+
+#: How long an example takes says nothing about whether it is right.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def test_block_length_is_the_cube_root() -> None:
     assert [block_length(n) for n in (1, 2, 8, 27, 500, 1000)] == [1, 1, 2, 3, 8, 10]
 
 
+@UNTIMED
 @given(steps=st.integers(1, 60), seed=st.integers(0, 50))
 def test_means_equal_those_of_the_drawn_steps(steps: int, seed: int) -> None:
     values = np.random.default_rng(seed + 1).normal(size=(steps, 3))

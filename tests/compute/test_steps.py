@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptax.app.compute.steps import (
@@ -18,6 +18,9 @@ from steptax.app.compute.steps import (
     without_inconsistent,
 )
 from steptax.app.errors import IntegrityError, NotFoundError
+
+#: How long an example takes says nothing about whether it is right.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 NAN = float("nan")
 
@@ -31,6 +34,7 @@ def columns(rows: list[tuple[float, ...]], *names: str) -> dict[str, np.ndarray]
     }
 
 
+@UNTIMED
 @given(
     cells=st.dictionaries(
         st.tuples(st.integers(0, 5), st.integers(0, 4)), st.integers(0, 10**9), min_size=1

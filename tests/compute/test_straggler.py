@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptax.app.compute.measure import Level
@@ -15,6 +15,9 @@ from steptax.app.compute.steps import StepMatrix, build_matrix
 from steptax.app.compute.straggler import IDEALS, analyse_stragglers, excess_matrix
 from steptax.app.compute.straggler_result import Kind, StragglerResult
 from steptax.app.errors import UserError
+
+#: How long an example takes says nothing about whether it is right.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 QUICK = StragglerRules(replicates=40)
 
@@ -79,7 +82,7 @@ def value(result: StragglerResult, name: str) -> float:
     return float(got)
 
 
-@settings(max_examples=60)
+@settings(UNTIMED, max_examples=60)
 @given(matrix=jobs())
 def test_tax_is_a_share_and_its_parts_add_up(matrix: StepMatrix) -> None:
     got = analyse_stragglers(matrix, rules=QUICK)
@@ -101,7 +104,7 @@ def test_tax_is_a_share_and_its_parts_add_up(matrix: StepMatrix) -> None:
     )
 
 
-@settings(max_examples=40)
+@settings(UNTIMED, max_examples=40)
 @given(matrix=jobs())
 def test_reference_ranks_are_ordered(matrix: StepMatrix) -> None:
     slowdown = [
@@ -129,7 +132,7 @@ def _same(a: StragglerResult, b: StragglerResult) -> None:
     assert a.verdict.kind is b.verdict.kind
 
 
-@settings(max_examples=40)
+@settings(UNTIMED, max_examples=40)
 @given(matrix=jobs(), factor=st.sampled_from([2.0, 0.25, 1024.0]))
 def test_the_unit_of_time_does_not_matter(matrix: StepMatrix, factor: float) -> None:
     scaled = replace(
@@ -147,7 +150,7 @@ def test_the_unit_of_time_does_not_matter(matrix: StepMatrix, factor: float) -> 
     np.testing.assert_array_equal(other.ranks.persistence_ratio, one.ranks.persistence_ratio)
 
 
-@settings(max_examples=40)
+@settings(UNTIMED, max_examples=40)
 @given(matrix=jobs(), seed=st.integers(0, 99))
 def test_new_rank_numbers_change_the_numbers_and_nothing_else(
     matrix: StepMatrix, seed: int
@@ -168,7 +171,7 @@ def test_new_rank_numbers_change_the_numbers_and_nothing_else(
     np.testing.assert_allclose(other.ranks.last_ratio, one.ranks.last_ratio[order])
 
 
-@settings(max_examples=30)
+@settings(UNTIMED, max_examples=30)
 @given(work=works(), more=st.integers(1, 10**6))
 def test_time_that_everybody_spends_adds_no_waiting(work: np.ndarray, more: int) -> None:
     one, other = (analyse_stragglers(job(w), rules=QUICK) for w in (work, work + more))
@@ -178,7 +181,7 @@ def test_time_that_everybody_spends_adds_no_waiting(work: np.ndarray, more: int)
     np.testing.assert_allclose(one.ranks.excess_us, other.ranks.excess_us, atol=1e-6)
 
 
-@settings(max_examples=30)
+@settings(UNTIMED, max_examples=30)
 @given(matrix=jobs())
 def test_selecting_everything_and_calling_again_change_nothing(matrix: StepMatrix) -> None:
     every = matrix.select(np.arange(len(matrix.steps)), np.arange(len(matrix.ranks)))
@@ -188,7 +191,7 @@ def test_selecting_everything_and_calling_again_change_nothing(matrix: StepMatri
     assert one.curve == other.curve
 
 
-@settings(max_examples=30)
+@settings(UNTIMED, max_examples=30)
 @given(matrix=jobs())
 def test_repairs_give_back_more_with_every_rank_and_never_more_than_there_is(
     matrix: StepMatrix,
@@ -205,7 +208,7 @@ def test_repairs_give_back_more_with_every_rank_and_never_more_than_there_is(
         assert got.recoverable_ratio.value == shares[len(got.verdict.ranks) - 1]
 
 
-@settings(max_examples=30)
+@settings(UNTIMED, max_examples=30)
 @given(work=works(), seed=st.integers(0, 99))
 def test_reports_of_unused_steps_leak_into_nothing(work: np.ndarray, seed: int) -> None:
     g = np.random.default_rng(seed)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from steptax.app.errors import InputError
 from steptax.connectors.base import Options
-from steptax.connectors.columns import Kind, Target, Term, describe, make_plan, plain, split_unit
+from steptax.connectors.columns import (
+    Kind,
+    Plan,
+    Target,
+    Term,
+    describe,
+    make_plan,
+    plain,
+    split_unit,
+)
 from steptax.connectors.rows import Header
 from steptax.connectors.sources import Format
 from steptax.connectors.stephints import suggest_mapping
@@ -20,16 +31,13 @@ TARGETS = (
 )
 
 
-def plan_of(
-    *columns: str, samples: tuple[str | None, ...] = (), **options: object
-) -> dict[str, object]:
+def plan_of(*columns: str, samples: tuple[str | None, ...] = (), **options: Any) -> Plan:
     header = Header(Format.DELIMITED, columns, samples=samples)
-    found = make_plan(TARGETS, header, Options(**options), "file.csv")  # type: ignore[arg-type]
-    return {"terms": dict(found.terms), "unused": found.unused}
+    return make_plan(TARGETS, header, Options(**options), "file.csv")
 
 
-def terms_of(*columns: str, **options: object) -> dict[str, tuple[Term, ...]]:
-    return plan_of(*columns, **options)["terms"]  # type: ignore[return-value]
+def terms_of(*columns: str, **options: Any) -> dict[str, tuple[Term, ...]]:
+    return dict(plan_of(*columns, **options).terms)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +72,8 @@ def test_phases_may_be_called_times(column: str) -> None:
 
 def test_the_name_of_the_table_comes_before_other_names() -> None:
     found = plan_of("worker", "global_rank", "rank")
-    assert found["terms"] == {"rank": (Term("rank"),)}
-    assert found["unused"] == ("worker", "global_rank")
+    assert found.terms == {"rank": (Term("rank"),)}
+    assert found.unused == ("worker", "global_rank")
 
 
 def test_the_unit_of_the_name_holds_over_the_option() -> None:
@@ -82,8 +90,8 @@ def test_a_duration_without_unit_is_an_error_that_names_it() -> None:
 
 def test_a_mapping_sums_columns_of_any_unit() -> None:
     found = plan_of("rank", "f_ms", "b_us", mapping={"duration": "f_ms + b_us"})
-    assert found["terms"]["duration"] == (Term("f_ms", "ms"), Term("b_us", "us"))  # type: ignore[index]
-    assert found["unused"] == ()
+    assert found.terms["duration"] == (Term("f_ms", "ms"), Term("b_us", "us"))
+    assert found.unused == ()
 
 
 def test_a_mapped_column_may_hold_a_plus_and_a_target_its_unit() -> None:

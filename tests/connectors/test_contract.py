@@ -13,6 +13,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -185,7 +186,7 @@ GARBAGE: dict[str, Callable[[bytes], bytes]] = {
         b'{"step": 1e999, "rank": -1e999, "duration_us": 1%b}\n' % (b"0" * 9999)
     ),
     "a pickle": lambda _: b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00.",
-} | {f"flipped {seed}": (lambda data, s=seed: _flipped(data, s, 0.03)) for seed in range(12)}  # type: ignore[misc]
+} | {f"flipped {seed}": partial(_flipped, seed=seed, share=0.03) for seed in range(12)}
 
 
 class TestGarbage:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
@@ -46,7 +47,7 @@ def notes_of(batches: list[Batch]) -> list[str]:
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Callable[[str], Path]:
+def trace(tmp_path: Path) -> Callable[..., Path]:
     def write(body: str, head: str = HEAD) -> Path:
         path = tmp_path / "t.csv"
         path.write_text(head + body)
@@ -56,7 +57,7 @@ def trace(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def sizes(tmp_path: Path) -> Callable[[str], Path]:
+def sizes(tmp_path: Path) -> Callable[..., Path]:
     def write(text: str) -> Path:
         path = tmp_path / "meta.yaml"
         path.write_text(text)
@@ -65,7 +66,7 @@ def sizes(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def test_a_row(trace: Callable[[str], Path]) -> None:
+def test_a_row(trace: Callable[..., Path]) -> None:
     got = read(trace(GOOD))
     assert rows_of(got) == [
         {
@@ -91,7 +92,7 @@ def test_a_row(trace: Callable[[str], Path]) -> None:
     assert rows_of(got, "ranks") == [{"job_id": "t", "rank": 0, "dp": 0, "pp": 0}]
 
 
-def test_minus_one_means_that_no_index_applies(trace: Callable[[str], Path]) -> None:
+def test_minus_one_means_that_no_index_applies(trace: Callable[..., Path]) -> None:
     got = read(trace("0,0,0,7,gc,0,0,0,-1,-1,\n" + "0,0,0,7,gc,0,0,0,-2,0,0\n"))
     row = rows_of(got)[0]
     assert row["micro_batch"] is row["model_chunk"] is row["global_chunk"] is None
@@ -111,7 +112,7 @@ def test_minus_one_means_that_no_index_applies(trace: Callable[[str], Path]) -> 
         ("0,0,0,7,gc,0,0.5,0,0", None),
     ],
 )
-def test_a_bad_row_is_a_reject(row: str, field: str | None, trace: Callable[[str], Path]) -> None:
+def test_a_bad_row_is_a_reject(row: str, field: str | None, trace: Callable[..., Path]) -> None:
     got = read(trace(GOOD + row + "\n" + GOOD))
     assert [r["source_row"] for r in rows_of(got)] == [2, 4]
     assert [(r.row, r.field, r.raw) for r in rejects_of(got)] == [(3, field, row)]
@@ -129,21 +130,21 @@ def test_missing_columns_are_all_named(tmp_path: Path) -> None:
 
 
 def test_operations_are_numbered_inside_step_and_rank_over_chunks(
-    trace: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    trace: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lanes = [(7, 0), (7, 1), (8, 0), (7, 0), (7, 0), (8, 0), (7, 1), (7, 0)]
     body = "".join(f"0,{r},{r},{s},gc,0,0,0,0,0,0\n" for s, r in lanes)
     whole = rows_of(read(trace(body)))
     assert [r["op_id"] for r in whole] == [0, 0, 0, 1, 2, 1, 1, 3]
     path = tmp_path / "t.parquet"
-    pq.write_table(pa.csv.read_csv(trace(body)), path, row_group_size=3)
+    pq.write_table(pacsv.read_csv(trace(body)), path, row_group_size=3)
     monkeypatch.setattr(tabular, "BATCH_ROWS", 2)
     chunked = read(path)
     assert sum(b.table == "ops" for b in chunked) >= 4
     assert [r["op_id"] for r in rows_of(chunked)] == [r["op_id"] for r in whole]
 
 
-def test_times_since_1970_and_other_units(trace: Callable[[str], Path]) -> None:
+def test_times_since_1970_and_other_units(trace: Callable[..., Path]) -> None:
     epoch = read(trace("0,0,0,7,gc,1700000000.25,0.5,0,0,0,0\n"))
     assert rows_of(epoch)[0]["start_ns"] == 1_700_000_000_250_000_000
     exact = read(trace("0,0,0,7,gc,1700000000123456789,7,0,0,0,0\n"), time_unit="ns")
@@ -153,7 +154,7 @@ def test_times_since_1970_and_other_units(trace: Callable[[str], Path]) -> None:
     assert rows_of(named)[0]["duration_ns"] == 125
 
 
-def test_numbers_that_are_hardly_seconds_are_refused(trace: Callable[[str], Path]) -> None:
+def test_numbers_that_are_hardly_seconds_are_refused(trace: Callable[..., Path]) -> None:
     path = trace("0,0,0,7,gc,0,125000,0,0,0,0\n" * 3)
     with pytest.raises(InputError, match="hardly seconds") as caught:
         read(path)
@@ -163,11 +164,11 @@ def test_numbers_that_are_hardly_seconds_are_refused(trace: Callable[[str], Path
 
 
 class TestSizes:
-    def test_a_whole_file(self, sizes: Callable[[str], Path]) -> None:
+    def test_a_whole_file(self, sizes: Callable[..., Path]) -> None:
         path = sizes("dp_size: 2\npp_size: 4\ntp_size: 3\ndsp_size: 1\nvpp_size: 2\nrun_id: 0\n")
         assert read_meta(path) == JobMeta(2, 4, 3, 1, 2, 24, None)
 
-    def test_a_part_of_them(self, sizes: Callable[[str], Path]) -> None:
+    def test_a_part_of_them(self, sizes: Callable[..., Path]) -> None:
         assert read_meta(sizes("trial_name: x\ndp_size: 2\n")) == JobMeta(dp_size=2, name="x")
         assert JobMeta(dp_size=2, name="x").job() == {"dp_size": 2, "name": "x"}
 
@@ -189,7 +190,7 @@ class TestSizes:
             ("#" * (1 << 20) + "#", "too large"),
         ],
     )
-    def test_what_cannot_be(self, text: str, message: str, sizes: Callable[[str], Path]) -> None:
+    def test_what_cannot_be(self, text: str, message: str, sizes: Callable[..., Path]) -> None:
         path = sizes(text)
         with pytest.raises(InputError, match=message) as caught:
             read_meta(path)
@@ -197,7 +198,7 @@ class TestSizes:
         assert caught.value.hint
 
     def test_sizes_of_another_job_are_refused(
-        self, trace: Callable[[str], Path], sizes: Callable[[str], Path]
+        self, trace: Callable[..., Path], sizes: Callable[..., Path]
     ) -> None:
         path = trace(GOOD + "2,0,1,7,gc,0,0,0,0,0,0\n")
         with pytest.raises(InputError, match="dp is 2, but the file of sizes has 2") as caught:
@@ -209,13 +210,13 @@ class TestSizes:
             read(path, meta=path.parent / "missing.yaml")
 
     def test_a_trace_of_a_part_is_noted(
-        self, trace: Callable[[str], Path], sizes: Callable[[str], Path]
+        self, trace: Callable[..., Path], sizes: Callable[..., Path]
     ) -> None:
         got = read(trace(GOOD), meta=sizes("dp_size: 2\npp_size: 1\ntp_size: 4\ndsp_size: 1\n"))
         assert notes_of(got) == ["the trace covers 1 of 2 dp coordinates of the sizes"]
         assert rows_of(got, "jobs")[0]["world_size"] == 8
 
-    def test_without_sizes_the_world_is_the_ranks_seen(self, trace: Callable[[str], Path]) -> None:
+    def test_without_sizes_the_world_is_the_ranks_seen(self, trace: Callable[..., Path]) -> None:
         body = GOOD + "1,0,4,7,gc,0,0,0,0,0,0\n"
         got = read(trace(body))
         assert rows_of(got, "jobs")[0]["world_size"] == 2
@@ -280,7 +281,7 @@ def test_generated_traces_fit_their_sizes(name: str, shared: Shared) -> None:
     assert max(r["model_chunk"] or 0 for r in rows_of(got)) == job["vpp_size"] - 1
 
 
-def test_probe_is_level_3(trace: Callable[[str], Path]) -> None:
+def test_probe_is_level_3(trace: Callable[..., Path]) -> None:
     found = OPS.probe(trace(GOOD), Options())
     assert found.level == 3
     assert found.tables == ("ops", "jobs", "ranks")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from scipy.special import betaincinv
 
@@ -19,7 +18,7 @@ from steptax.app.errors import UserError
 class AnySlow(Result):
     """``any_slow_ratio``: P(at least one); ``expected_slow``: mean number of slow ranks."""
 
-    headline: ClassVar[str] = "any_slow_ratio"
+    headline: str = "any_slow_ratio"
 
     any_slow_ratio: Ratio
     expected_slow: Measure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.expected_max import DISTRIBUTIONS
@@ -24,7 +23,7 @@ class BackupWorkers(Result):
     it pays.
     """
 
-    headline: ClassVar[str] = "net_gain"
+    headline: str = "net_gain"
 
     net_gain: Measure
     step_speedup: Measure
@@ -78,6 +77,7 @@ def backup_workers(
         even.reason if even.value is None else f"it pays above a spread of {even.value:.2%} of mean"
     )
     return BackupWorkers(
+        headline="break_even_cv_ratio" if cv_ratio is None else "net_gain",
         net_gain=net,
         step_speedup=speedup,
         cost_factor=Measure(cost, "x"),

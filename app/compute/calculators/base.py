@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Level, Measure
@@ -47,11 +47,12 @@ class Swing:
 class Result:
     """Base of all results: measures as fields, one of them the headline, and one sentence.
 
+    ``headline`` names that field: the one that the sensitivity is of.
+
     ``unknown`` holds, for inputs that were not given, the range that they can lie in.
     """
 
-    headline: ClassVar[str]
-
+    headline: str
     sentence: str
     warnings: tuple[str, ...] = ()
     unknown: Mapping[str, tuple[float, float]] = field(default_factory=dict)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
@@ -15,7 +14,7 @@ from steptax.app.errors import UserError
 class BreakEven(Result):
     """Cost of a useful EFLOP on A and on B, and the hourly price at which B equals A."""
 
-    headline: ClassVar[str] = "b_break_even_usd_per_gpu_hour"
+    headline: str = "b_break_even_usd_per_gpu_hour"
 
     b_break_even_usd_per_gpu_hour: Measure
     a_usd_per_eflop: Measure
@@ -121,6 +120,7 @@ def break_even(
     even = _break_even(a_usd_per_gpu_hour, a, b, energy_a, energy_b)
     days_a, days_b = _days(work_eflop, a, a_gpus), _days(work_eflop, b, b_gpus)
     return BreakEven(
+        headline="a_usd_per_eflop" if b is None else "b_break_even_usd_per_gpu_hour",
         b_break_even_usd_per_gpu_hour=even,
         a_usd_per_eflop=Measure((a_usd_per_gpu_hour + (energy_a.value or 0.0)) / a, "USD/EFLOP"),
         b_usd_per_eflop=_per_eflop(b_usd_per_gpu_hour, b, energy_b),

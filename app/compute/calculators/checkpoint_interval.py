@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Parameter
@@ -27,7 +26,7 @@ class CheckpointInterval(Result):
     restart. ``first_order_loss_ratio`` is sqrt(2 delta/M) + R/M, for comparison.
     """
 
-    headline: ClassVar[str] = "best_interval_s"
+    headline: str = "best_interval_s"
 
     best_interval_s: Measure
     useful_at_best_ratio: Ratio

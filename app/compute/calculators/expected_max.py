@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
@@ -29,7 +28,7 @@ class ExpectedMax(Result):
     ``blom`` and ``gumbel`` are approximations of m_N, shown for comparison only.
     """
 
-    headline: ClassVar[str] = "slowdown"
+    headline: str = "slowdown"
 
     slowdown: Measure
     tax_ratio: Measure
@@ -105,6 +104,7 @@ def expected_max(
             sentence += f" ({slowdown.low:.3f} to {slowdown.high:.3f})"
         sentence += "."
     return ExpectedMax(
+        headline="standard_max" if cv_ratio is None else "slowdown",
         slowdown=slowdown,
         tax_ratio=slowdown.map(lambda factor: 1 - 1 / factor, "ratio"),
         expected_max_ms=in_ms,

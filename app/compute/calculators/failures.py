@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from scipy.special import gammaincinv
 
@@ -19,7 +18,7 @@ from steptax.app.errors import UserError
 class Failures(Result):
     """Mean time between failures of the job, and what follows for a run of ``run_h``."""
 
-    headline: ClassVar[str] = "mtbf_h"
+    headline: str = "mtbf_h"
 
     mtbf_h: Measure
     mtbf_gpu_h: Measure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
@@ -15,7 +14,7 @@ from steptax.app.compute.order_stats import any_slow_ratio
 class GcSync(Result):
     """Mean cost of garbage collection per step, each rank on its own against all at once."""
 
-    headline: ClassVar[str] = "saved_ms"
+    headline: str = "saved_ms"
 
     saved_ms: Measure
     unsynchronised_ms: Measure

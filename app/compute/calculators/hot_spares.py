@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from scipy.special import pdtr, pdtrik
 
@@ -32,7 +31,7 @@ def spares_needed(failures_per_h: float, repair_h: float, coverage_ratio: float)
 class HotSpares(Result):
     """``cost_ratio``: spares / nodes; ``benefit_ratio``: time saved / time; net: the difference."""
 
-    headline: ClassVar[str] = "spares"
+    headline: str = "spares"
 
     spares: Measure
     mean_in_repair: Measure

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Parameter
@@ -21,7 +20,7 @@ class KernelSpeedup(Result):
     ``next_limit`` names the largest part of the new step.
     """
 
-    headline: ClassVar[str] = "step_speedup"
+    headline: str = "step_speedup"
 
     step_speedup: Measure
     ceiling: Measure

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
@@ -17,7 +16,7 @@ from steptax.app.errors import UserError
 class LocalSgd(Result):
     """``slowdown``: mean step / mean work of a rank; the two parts of its excess add up to it."""
 
-    headline: ClassVar[str] = "step_speedup"
+    headline: str = "step_speedup"
 
     step_speedup: Measure
     slowdown: Measure

@@ -20,6 +20,7 @@ class Kind(StrEnum):
     INT = "int"
     CHOICE = "choice"
     REALS = "reals"
+    TEXT = "text"
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Parameter:
         """What is accepted, in words, e.g. ``a number of ms above 0``."""
         if self.kind is Kind.CHOICE:
             return "one of " + ", ".join(self.choices)
+        if self.kind is Kind.TEXT:
+            return "a text"
         noun = {Kind.REAL: "a number", Kind.INT: "a whole number", Kind.REALS: "numbers"}[self.kind]
         words = noun + {"": "", "ratio": " as a ratio", "x": " as a factor"}.get(
             self.unit, f" of {self.unit}"
@@ -69,6 +72,10 @@ class Parameter:
             if value not in self.choices:
                 raise self._refuse(value)
             return value
+        if self.kind is Kind.TEXT:
+            if not isinstance(value, str) or not value.strip():
+                raise self._refuse(value)
+            return value.strip()
         if self.kind is Kind.REALS:
             items = value.split(",") if isinstance(value, str) else value
             if not isinstance(items, Iterable):

@@ -8,34 +8,43 @@ from steptax.app.compute.calculators import (
     any_slow,
     backup_workers,
     break_even,
+    busbw,
     checkpoint_interval,
     expected_max,
     failures,
     gc_sync,
     hot_spares,
     kernel_speedup,
+    learning_velocity,
     local_sgd,
+    mfu,
     remove_worst,
     sequence_balance,
+    stragglar,
     waste,
 )
 from steptax.app.compute.calculators.base import Calculator
 from steptax.app.errors import NotFoundError
 
+#: In the order in which a person meets them.
 _MODULES = (
     kernel_speedup,
+    mfu,
     expected_max,
     any_slow,
     waste,
-    checkpoint_interval,
-    failures,
+    remove_worst,
     backup_workers,
+    stragglar,
     local_sgd,
     gc_sync,
     sequence_balance,
-    remove_worst,
+    checkpoint_interval,
+    failures,
     hot_spares,
     break_even,
+    busbw,
+    learning_velocity,
 )
 
 CALCULATORS: dict[str, Calculator[Any, Any]] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -82,7 +81,7 @@ class RemoveWorst(Result):
     replaced, step with k fewer), ms.
     """
 
-    headline: ClassVar[str] = "recovered_ratio"
+    headline: str = "recovered_ratio"
 
     recovered_ratio: Measure
     step_before_ms: Measure

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -84,7 +83,7 @@ def longest_first(costs: Array, ranks: int) -> Array:
 class SequenceBalance(Result):
     """Slowest rank / mean rank, as dealt and balanced; ``bound`` is what no dealing can beat."""
 
-    headline: ClassVar[str] = "step_speedup"
+    headline: str = "step_speedup"
 
     step_speedup: Measure
     imbalance_dealt: Measure

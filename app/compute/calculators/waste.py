@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.money import PRICE, PRICE_HIGH, priced
@@ -16,7 +15,7 @@ from steptax.app.errors import UserError
 class Waste(Result):
     """One loss as slowdown (T / T_ideal), delay (slowdown - 1) and waste (1 - 1 / slowdown)."""
 
-    headline: ClassVar[str] = "waste_ratio"
+    headline: str = "waste_ratio"
 
     waste_ratio: Ratio
     slowdown: Measure

@@ -1,0 +1,42 @@
+"""What went wrong inside a recorder: counted, remembered, said once; never raised."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+logger = logging.getLogger("steptax.recorder")
+
+
+class Notes:
+    """Counters for ``stats`` and heartbeats."""
+
+    def __init__(self) -> None:
+        self.misuse = 0
+        self.errors = 0
+        self.last_misuse: str | None = None
+        self.last_error: str | None = None
+        self.muted = False
+        self._said: set[str] = set()
+
+    def misused(self, what: str) -> None:
+        """A call that makes no sense where it was made: it is ignored."""
+        if self.muted:
+            return
+        self.misuse += 1
+        self.last_misuse = what
+        self.say("misuse", f"{what} (further misuse is only counted, see stats)")
+
+    def failed(self, doing: str, error: BaseException) -> None:
+        """Something that the recorder tried did not work; training goes on without it."""
+        self.errors += 1
+        self.last_error = f"{doing}: {type(error).__name__}: {error}"
+        self.say(doing, f"{self.last_error} (training goes on; further failures are only counted)")
+
+    def say(self, topic: str, message: str) -> None:
+        """Warn, once per topic."""
+        if topic in self._said or self.muted:
+            return
+        self._said.add(topic)
+        with contextlib.suppress(Exception):  # a log handler of the host program may raise
+            logger.warning("%s", message)

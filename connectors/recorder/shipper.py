@@ -1,0 +1,138 @@
+"""The thread that writes: rows at every interval, and a sign of life."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from steptax.connectors.recorder.clock import Clock
+from steptax.connectors.recorder.notes import Notes
+from steptax.connectors.recorder.outbox import Outbox
+from steptax.connectors.recorder.rows import Columns, FinishedStep, step_columns
+from steptax.connectors.recorder.segments import SegmentWriter, replace_file
+
+#: Waiting rows of the small tables.
+SMALL_LIMIT = 1_000
+
+
+class Shipper(threading.Thread):
+    """Empties the outboxes into a lake every ``flush_s`` seconds until closed.
+
+    ``identity`` holds the columns that are the same in every row of this rank. ``beat`` gives the
+    heartbeat, written to ``beat_folder/beat_name``.
+    """
+
+    def __init__(
+        self,
+        writer: SegmentWriter,
+        identity: Mapping[str, Any],
+        beat: Callable[[], dict[str, Any]],
+        beat_path: tuple[str, str],
+        clock: Clock,
+        notes: Notes,
+        *,
+        flush_s: float,
+        queue_limit: int,
+    ) -> None:
+        super().__init__(name="steptax-recorder", daemon=True)
+        self.steps: Outbox[FinishedStep] = Outbox(queue_limit, self.wake)
+        self.ranks: Outbox[dict[str, Any]] = Outbox(SMALL_LIMIT)
+        self.events: Outbox[dict[str, Any]] = Outbox(SMALL_LIMIT)
+        self.jobs: Outbox[dict[str, Any]] = Outbox(SMALL_LIMIT)
+        self.is_closed = False
+        self._writer = writer
+        self._identity = dict(identity)
+        self._beat = beat
+        self._beat_path = beat_path
+        self._clock = clock
+        self._notes = notes
+        self._flush_s = flush_s
+        self._closing = False
+        self._wanted = threading.Event()
+
+    @property
+    def written(self) -> int:
+        """Rows on the disk, of all tables."""
+        return sum(box.written for box in self._boxes())
+
+    @property
+    def dropped(self) -> int:
+        """Rows that will never be on the disk, of all tables."""
+        return sum(box.dropped for box in self._boxes())
+
+    @property
+    def waiting(self) -> int:
+        """Rows on their way, of all tables."""
+        return sum(box.waiting for box in self._boxes())
+
+    def wake(self) -> None:
+        """Write now instead of at the end of the interval."""
+        self._wanted.set()
+
+    def close(self, wait_s: float) -> bool:
+        """Write what waits and stop; False when that takes longer than ``wait_s`` seconds."""
+        self._closing = True
+        self.wake()
+        self.join(wait_s)
+        return not self.is_alive()
+
+    def run(self) -> None:
+        """The thread."""
+        while not self._closing:
+            self._ship()
+            self._wanted.wait(self._flush_s)
+            self._wanted.clear()
+        self._ship()
+        for box in self._boxes():
+            box.give_up()
+        self.is_closed = True
+        self._sign_of_life()
+
+    def _boxes(self) -> tuple[Outbox[Any], ...]:
+        return (self.ranks, self.steps, self.events, self.jobs)
+
+    def _ship(self) -> None:
+        self._flush("ranks", self.ranks, _columns_of_dicts)
+        self._flush("steps", self.steps, step_columns)
+        self._flush("events", self.events, _columns_of_dicts)
+        self._flush("jobs", self.jobs, _columns_of_dicts)
+        self._sign_of_life()
+
+    def _flush(
+        self, table: str, box: Outbox[Any], columns_of: Callable[[Sequence[Any]], Columns]
+    ) -> None:
+        def write(rows: Sequence[Any]) -> None:
+            now_us = self._clock.wall_ns() // 1000
+            same = {**self._identity, "source": "recorder", "ingested_at_us": now_us}
+            columns = {name: [value] * len(rows) for name, value in same.items()}
+            columns.update(columns_of(rows))
+            self._writer.write(table, columns, len(rows), now_us)
+
+        try:
+            box.flush(write)
+        except Exception as error:
+            self._notes.failed("writing records", error)
+
+    def _sign_of_life(self) -> None:
+        try:
+            replace_file(*self._beat_path, json.dumps(self._beat()).encode())
+        except Exception as error:
+            self._notes.failed("writing the heartbeat", error)
+
+
+def _columns_of_dicts(rows: Sequence[dict[str, Any]]) -> Columns:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def read_beat(path: tuple[str, str]) -> dict[str, Any]:
+    """What an earlier attempt of this rank last said of itself; empty when nothing is there."""
+    try:
+        with open(os.path.join(*path), "rb") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,92 @@
+"""Where the time of one step goes: every nanosecond to exactly one bucket.
+
+There is one current bucket at any moment and one moment up to which time has been given out. Each
+change gives the time since then to the bucket that was current. Parts are thus disjoint and add up
+to the step by construction, however phases nest.
+"""
+
+from __future__ import annotations
+
+#: Buckets are positions in the list of times spent.
+COMPUTE, COMM, INPUT, CHECKPOINT, H2D, OTHER, GC, HOST = range(8)
+#: What a heartbeat calls them. ``host`` is the time of a step that is in no phase.
+BUCKET_NAMES = ("compute", "collective", "input", "checkpoint", "h2d", "other", "gc", "host")
+BUCKETS = len(BUCKET_NAMES)
+
+
+class Timeline:
+    """Time of the open step, in ns of one monotonic clock; belongs to one thread.
+
+    ``spent_ns[b]`` is the time given to bucket ``b`` so far.
+    """
+
+    __slots__ = ("_paused", "begin_ns", "bucket", "mark_ns", "since_ns", "spent_ns", "stack")
+
+    def __init__(self, now_ns: int) -> None:
+        self.stack: list[int] = []
+        self.begin(now_ns)
+
+    def begin(self, now_ns: int) -> None:
+        """Start a step at ``now_ns``, forgetting what was open."""
+        self.spent_ns = [0] * BUCKETS
+        self.begin_ns = self.mark_ns = self.since_ns = now_ns
+        self.bucket = HOST
+        self._paused: int | None = None
+        self.stack.clear()
+
+    def enter(self, bucket: int, now_ns: int) -> None:
+        """Open a phase inside whatever is open; the outer one stops counting."""
+        self.stack.append(bucket)
+        self._switch(bucket, now_ns)
+        self.since_ns = now_ns
+
+    def leave(self, bucket: int, now_ns: int) -> bool:
+        """Close the innermost open phase of this kind and what is open inside it.
+
+        False when that was not the innermost phase, or none of this kind is open.
+        """
+        stack = self.stack
+        tidy = bool(stack) and stack[-1] == bucket
+        if not tidy:
+            if bucket not in stack:
+                return False
+            while stack[-1] != bucket:
+                stack.pop()
+        stack.pop()
+        self._switch(stack[-1] if stack else HOST, now_ns)
+        self.since_ns = now_ns
+        return tidy
+
+    def replace(self, bucket: int, now_ns: int) -> None:
+        """Close the innermost open phase and open another in its place."""
+        self.stack[-1] = bucket
+        self._switch(bucket, now_ns)
+        self.since_ns = now_ns
+
+    def pause(self, now_ns: int) -> None:
+        """The garbage collector has stopped this thread."""
+        self._paused = self.bucket
+        self._switch(GC, now_ns)
+
+    def resume(self, now_ns: int) -> None:
+        """The garbage collector lets this thread go on; ignored when there was no pause."""
+        if self._paused is not None:
+            self._switch(self._paused, now_ns)
+            self._paused = None
+
+    def end(self, now_ns: int) -> int:
+        """Finish the step; returns its duration, which ``spent_ns`` adds up to."""
+        self._switch(HOST, now_ns)
+        self.stack.clear()
+        self.since_ns = now_ns
+        return self.mark_ns - self.begin_ns
+
+    def _switch(self, bucket: int, now_ns: int) -> None:
+        # A collection may run between the reading of the clock and this line. It has then already
+        # given out the time up to its own end, which is later than now_ns, and that end holds. No
+        # collection can run between the lines below: none of them calls or allocates a container.
+        elapsed_ns = now_ns - self.mark_ns
+        if elapsed_ns > 0:
+            self.spent_ns[self.bucket] += elapsed_ns
+            self.mark_ns = now_ns
+        self.bucket = bucket
