@@ -36,6 +36,8 @@ _OPTIONS = {
     "server.maxUploadSize": "1",
     "server.maxMessageSize": "20",
     "logger.level": "warning",
+    # Widgets are bound to the URL, which sets them before they are drawn, and have defaults too.
+    "global.disableWidgetStateDuplicationWarning": "true",
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,21 +12,22 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from steptax.app.errors import InputError
+from steptax.connectors.csvlines import (
+    RECORD_BYTES,
+    RECORD_LINES,
+    Lines,
+    decodes_whole,
+    quote_pairs,
+)
 from steptax.connectors.rows import Header, Rows, column_names, looks_like_number
 from steptax.connectors.sources import (
     HEAD_BYTES,
     BadLine,
     Format,
     TextBlock,
-    count_per_line,
-    line_ends,
     text_of,
 )
 
-#: A quoted value may go over line ends, but no further than this, or one stray quote would
-#: swallow the rest of the file.
-RECORD_LINES = 100
-RECORD_BYTES = 64 << 10
 _DELIMITERS = ",\t;|"
 _SAMPLE_LINES = 50
 
@@ -71,13 +71,13 @@ def cut_records(data: bytes, cut: int, header: Header) -> int:
     """``cut``, or the start of the record whose quoted value goes on after it."""
     if data.find(b'"', 0, cut) < 0:
         return cut
-    lines = _Lines.of(data[:cut], header)
+    lines = Lines.of(data[:cut], header)
     odd = np.flatnonzero(lines.quotes % 2)
     if not len(odd):
         return cut
     last = int(odd[-1])
     start = int(lines.starts[last])
-    closed = last in _pairs(odd.tolist(), lines).values()
+    closed = last in quote_pairs(odd.tolist(), lines).values()
     too_far = len(lines.ends) - last > RECORD_LINES or cut - start > RECORD_BYTES
     return cut if closed or too_far or lines.plain[last + 1 :].any() else start
 
@@ -85,19 +85,20 @@ def cut_records(data: bytes, cut: int, header: Header) -> int:
 def split_csv(block: TextBlock, header: Header, wanted: Collection[str]) -> Rows:
     """The records of ``block`` as text columns; of ``header``'s columns only ``wanted`` ones."""
     chosen = [i for i, name in enumerate(header.columns) if name in wanted]
-    lines = _Lines.of(block.data, header)
+    lines = Lines.of(block.data, header)
     data_from = max(0, header.first_row - block.first_line)
     idle = lines.blank.copy()
     idle[:data_from] = True
     usable = lines.decodes & ~idle & ~lines.bare_cr & (lines.delimiters == len(header.columns) - 1)
-    fast = usable & (lines.quotes % 2 == 0)
-    table = _parse_fast(lines, fast, header, chosen)
-    if table is None:
-        fast = usable & (lines.quotes == 0)
+    table: list[pa.Array] | None = None
+    fast = usable
+    # The fewer lines are left to the fast parser, the surer it is to take each for one record.
+    for sure in (lines.quotes % 2 == 0, lines.quotes == 0, np.zeros_like(usable)):
+        fast = usable & sure
         table = _parse_fast(lines, fast, header, chosen)
-    if table is None:  # nothing in a line without quotes can fail but what we did not think of
-        fast = np.zeros_like(usable)
-        table = [pa.array([], pa.string()) for _ in chosen]
+        if table is not None:
+            break
+    assert table is not None  # no lines parse to no rows
     slow, bad = _parse_slow(lines, np.flatnonzero(~fast & ~idle), header, block.first_line)
     first = np.flatnonzero(fast)
     last = first
@@ -125,90 +126,8 @@ def split_csv(block: TextBlock, header: Header, wanted: Collection[str]) -> Rows
     )
 
 
-@dataclass(frozen=True)
-class _Lines:
-    """Where the lines of a block begin and end, and what is in each."""
-
-    data: bytes
-    array: npt.NDArray[np.uint8]
-    starts: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    quotes: npt.NDArray[np.int64]
-    delimiters: npt.NDArray[np.int64]
-    blank: npt.NDArray[np.bool_]
-    bare_cr: npt.NDArray[np.bool_]
-    decodes: npt.NDArray[np.bool_]
-    plain: npt.NDArray[np.bool_]
-    """Certainly a record of its own: right number of fields, nothing quoted."""
-
-    @classmethod
-    def of(cls, data: bytes, header: Header) -> _Lines:
-        if data and not data.endswith(b"\n"):
-            data += b"\n"
-        array = np.frombuffer(data, np.uint8)
-        ends = line_ends(array)
-        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])[: len(ends)]
-        quotes = count_per_line(array, ends, '"') if b'"' in data else np.zeros_like(ends)
-        delimiters = count_per_line(array, ends, header.delimiter)
-        length = ends - starts
-        bare_cr = np.zeros(len(ends), bool)
-        if b"\r" in data:
-            closing = (length > 0) & (array[ends - 1] == ord("\r"))
-            bare_cr = count_per_line(array, ends, "\r") > closing
-            length = length - closing
-        blank = length == 0
-        plain = (delimiters == len(header.columns) - 1) & (quotes == 0) & ~blank
-        decodes = _decodable(data, array, starts, ends)
-        return cls(data, array, starts, ends, quotes, delimiters, blank, bare_cr, decodes, plain)
-
-    def bytes_of(self, first: int, last: int) -> bytes:
-        """Lines ``first`` to ``last`` with their line ends, but for the last."""
-        return self.data[int(self.starts[first]) : int(self.ends[last])]
-
-
-def _decodable(
-    data: bytes,
-    array: npt.NDArray[np.uint8],
-    starts: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
-) -> npt.NDArray[np.bool_]:
-    good = np.ones(len(ends), bool)
-    if data.isascii() or _decodes(data):
-        return good
-    for i in np.flatnonzero(np.maximum.reduceat(array, starts) >= 128):
-        good[i] = _decodes(data[int(starts[i]) : int(ends[i])])
-    return good
-
-
-def _decodes(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _pairs(odd: list[int], lines: _Lines) -> dict[int, int]:
-    """Which line closes the quoted value that a line leaves open, among ``odd`` lines.
-
-    A value that would swallow a line which is a plain record by itself is not believed: then the
-    quote is a fault of its own line alone.
-    """
-    pairs: dict[int, int] = {}
-    at = 0
-    while at + 1 < len(odd):
-        first, last = odd[at], odd[at + 1]
-        near = last - first <= RECORD_LINES
-        short = lines.ends[last] - lines.starts[first] <= RECORD_BYTES
-        if near and short and not lines.plain[first + 1 : last].any():
-            pairs[first] = last
-            at += 1
-        at += 1
-    return pairs
-
-
 def _parse_fast(
-    lines: _Lines, chosen_lines: npt.NDArray[np.bool_], header: Header, chosen: list[int]
+    lines: Lines, chosen_lines: npt.NDArray[np.bool_], header: Header, chosen: list[int]
 ) -> list[pa.Array] | None:
     """Columns of the lines that are each one record; None when they are not after all."""
     count = int(chosen_lines.sum())
@@ -240,21 +159,21 @@ def _parse_fast(
 
 
 def _parse_slow(
-    lines: _Lines, indices: npt.NDArray[np.int64], header: Header, first_line: int
+    lines: Lines, indices: npt.NDArray[np.int64], header: Header, first_line: int
 ) -> tuple[list[tuple[int, int, list[str]]], list[BadLine]]:
     """Records ``(first line, last line, fields)`` and bad lines among lines that need care."""
     good: list[tuple[int, int, list[str]]] = []
     bad: list[BadLine] = []
     if not len(indices):
         return good, bad
-    pairs = _pairs([int(i) for i in indices if lines.quotes[i] % 2], lines)
+    pairs = quote_pairs([int(i) for i in indices if lines.quotes[i] % 2], lines)
     done = -1
     for i in map(int, indices):
         if i <= done:
             continue
         last = pairs.get(i, i)
         raw = lines.bytes_of(i, last)
-        fields = _fields(raw.decode(), header.delimiter) if _decodes(raw) else None
+        fields = _fields(raw.decode(), header.delimiter) if decodes_whole(raw) else None
         if fields is not None and len(fields) == len(header.columns):
             good.append((i, last, fields))
             done = last
@@ -265,7 +184,7 @@ def _parse_slow(
 
 
 def _why_bad(raw: bytes, header: Header) -> str:
-    if not _decodes(raw):
+    if not decodes_whole(raw):
         return "expected UTF-8 text, found other bytes"
     fields = _fields(raw.decode(), header.delimiter)
     if fields is None:
@@ -306,7 +225,7 @@ def _samples(data: bytes, n_fields: int, delimiter: str) -> tuple[str | None, ..
     records: Sequence[list[str]] = [
         fields
         for line in data.split(b"\n", _SAMPLE_LINES)[:_SAMPLE_LINES]
-        if _decodes(line)
+        if decodes_whole(line)
         and (fields := _fields(line.decode().rstrip("\r"), delimiter)) is not None
         and len(fields) == n_fields
     ]

@@ -10,11 +10,10 @@ import streamlit as st
 from steptax.app.errors import NotFoundError, SteptaxError
 from steptax.pages import data, parts, state
 
-_WAIT_EVERY_S = 2
-
 # The page begins right under the navigation; the default leaves a sixth of a screen empty.
 _STYLE = """
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }
+[data-testid="stPopoverBody"] { min-width: min(40rem, 92vw); }
 @media (max-width: 640px) { .stMainBlockContainer { padding-left: 1rem; padding-right: 1rem; } }
 """
 
@@ -93,15 +92,15 @@ def guarded() -> Iterator[None]:
         parts.error(problem)
 
 
-def wait_for(job_id: str | None, *, said: str) -> None:
-    """Look again every two seconds until the job (any job) is there; then draw the page anew."""
+def wait_for_steps(chosen: state.Selection) -> None:
+    """Look again every two seconds until the chosen job has steps; then draw the page anew."""
 
-    @st.fragment(run_every=_WAIT_EVERY_S)
+    @st.fragment(run_every=data.LIVE_EVERY_S)
     def look() -> None:
-        jobs = _jobs()
-        if jobs if job_id is None else job_id in jobs:
+        with contextlib.suppress(NotFoundError):
+            data.job(chosen, str(chosen.job_id))
             st.rerun()
-        st.caption(parts.plain(said))
+        st.caption("Looks again every 2 seconds, in case the job just started.")
 
     look()
 
@@ -124,4 +123,11 @@ def _nothing_yet() -> None:
             "```\nsteptax ingest steps FILE\n```\n"
             "`steptax ingest --help` lists what else can be read."
         )
-        wait_for(None, said=f"The lake of this page is {lake}. It looks again every 2 seconds.")
+
+        @st.fragment(run_every=data.LIVE_EVERY_S)
+        def look() -> None:
+            if _jobs():
+                st.rerun()
+            st.caption(parts.plain(f"Lake: {lake}. This page looks again every 2 seconds."))
+
+        look()

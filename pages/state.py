@@ -25,28 +25,24 @@ DEFAULT_WINDOW: Final = "500"
 
 @dataclass(frozen=True)
 class Selection:
-    """The choices of one reader. None: nothing was chosen."""
+    """The choices of the strip, as one reader made them. None: nothing was chosen."""
 
     job_id: str | None
     last_steps: int | None
     """Steps of the window; None: all."""
     price: Decimal | None
     """US dollars per GPU-hour."""
-    rank: int | None
-    step: int | None
     live: bool
 
 
 def read() -> Selection:
-    """The choices as they stand in this run."""
+    """The choices as they stand in this run, once the strip was drawn."""
     window = _get(WINDOW) or DEFAULT_WINDOW
     price = _get(PRICE)
     return Selection(
         job_id=_get(JOB),
         last_steps=None if window == "all" else int(window),
         price=None if price is None else Decimal(repr(price)),
-        rank=_get(RANK),
-        step=_get(STEP),
         live=bool(_get(LIVE)),
     )
 

@@ -19,6 +19,11 @@ def focus(view: JobView, rank: int | None, step: int | None) -> tuple[int | None
     return rank, step
 
 
+def time_unit(view: JobView) -> str:
+    """Unit of the job's durations: milliseconds, or the source's own where they are normalised."""
+    return "units" if view.header.time_basis == "relative" else "ms"
+
+
 def timeline_ranks(view: JobView, rank: int | None) -> tuple[int, ...]:
     """Ranks that the timeline must show: the one in focus, then the culprits."""
     wanted = ([] if rank is None else [rank]) + list(view.card.culprit_ranks)
@@ -35,7 +40,7 @@ def title_of(view: JobView) -> str:
         header.topology,
         header.state,
         f"attempt {header.attempt}" if header.attempt else None,
-        f"{header.time_basis} time" if header.time_basis != "wall" else None,
+        "normalised times" if header.time_basis == "relative" else None,
     ]
     return " · ".join(part for part in parts if part)
 

@@ -27,13 +27,14 @@ def heat_figure(
     *,
     chosen: tuple[int | None, int | None] = (None, None),
     budget_bytes: int,
+    unit: str = "ms",
 ) -> go.Figure:
     """Excess over the peers' median by rank (down) and step (across).
 
     ``chosen`` rank and step are marked. ``heat`` must have been brought to ``budget_bytes`` by
     ``fit`` before, so that a cell that is clicked is the cell that was sent.
     """
-    values, unit = encode(heat, budget_bytes)
+    values, unit = encode(heat, budget_bytes, unit)
     to_unit = 1000.0 if unit == "µs" else 1.0
     rows = _labels(heat.ranks, heat.rank_edges)
     columns = _labels(heat.steps, heat.step_edges)
@@ -63,29 +64,30 @@ def heat_figure(
     return figure
 
 
-def encode(heat: HeatMap, budget_bytes: int) -> tuple[Cells, str]:
+def encode(heat: HeatMap, budget_bytes: int, unit: str = "ms") -> tuple[Cells, str]:
     """The cells in the smallest exact-enough type, and their unit.
 
-    float32 in ms where it fits ``budget_bytes``; else int16 in µs or ms, whichever holds the
-    largest value, where every cell is known. An integer has no word for a missing cell.
+    float32 where it fits ``budget_bytes``; else int16 in µs or ms, whichever holds the largest
+    value, where every cell is known: an integer has no word for a missing cell. Normalised times
+    have no smaller unit and stay float32.
     """
     cells = heat.excess_ms
-    if cells.size * 4 * _BASE64 <= budget_bytes or bool(np.isnan(cells).any()):
-        return cells.astype(np.float32), "ms"
-    largest = float(np.abs(cells).max())
-    for unit, factor in (("µs", 1000.0), ("ms", 1.0)):
-        if largest * factor <= _INT16:
-            return np.rint(cells * factor).astype(np.int16), unit
-    return cells.astype(np.float32), "ms"
+    is_small = cells.size * 4 * _BASE64 <= budget_bytes
+    if not is_small and unit == "ms" and not np.isnan(cells).any():
+        largest = float(np.abs(cells).max())
+        for smaller, factor in (("µs", 1000.0), ("ms", 1.0)):
+            if largest * factor <= _INT16:
+                return np.rint(cells * factor).astype(np.int16), smaller
+    return cells.astype(np.float32), unit
 
 
-def fit(heat: HeatMap, budget_bytes: int) -> HeatMap:
+def fit(heat: HeatMap, budget_bytes: int, unit: str = "ms") -> HeatMap:
     """Pool further, by the largest excess, until the cells fit ``budget_bytes``.
 
     Steps are pooled before ranks: a rank is what a person looks for.
     """
     while True:
-        values, _ = encode(heat, budget_bytes)
+        values, _ = encode(heat, budget_bytes, unit)
         if values.nbytes * _BASE64 <= budget_bytes or heat.excess_ms.size <= 1:
             return heat
         if heat.excess_ms.shape[1] > 64:
@@ -129,7 +131,7 @@ def worst_in_box(
     return rows.start + int(row), columns.start + int(column)
 
 
-def grid_figure(grid: Grid, palette: Palette) -> go.Figure:
+def grid_figure(grid: Grid, palette: Palette, unit: str = "ms") -> go.Figure:
     """Mean excess by pipeline stage (down) and data-parallel replica (across)."""
     cells = grid.excess_ms.astype(np.float32)
     known = np.abs(cells[~np.isnan(cells)])
@@ -147,12 +149,12 @@ def grid_figure(grid: Grid, palette: Palette) -> go.Figure:
             zmax=limit,
             zmid=0,
             colorscale=_scale(palette.diverging),
-            colorbar={"title": {"text": "ms"}, "thickness": 12, "outlinewidth": 0, "x": 1.0},
+            colorbar={"title": {"text": unit}, "thickness": 12, "outlinewidth": 0, "x": 1.0},
             # A number in each cell, as long as there is room for it.
             texttemplate=f"%{{z:+.{digits}f}}" if cells.size <= _LABELLED_CELLS else None,
             hovertemplate=(
                 "stage %{y}, replica %{x}<br>rank %{customdata}<br>"
-                "mean excess %{z:+.3~g} ms<extra></extra>"
+                f"mean excess %{{z:+.3~g}} {unit}<extra></extra>"
             ),
             hoverongaps=False,
             xgap=1,

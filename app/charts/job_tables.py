@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 
+from steptax.app.charts.focus import time_unit
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.charts.timeline import phase_title, phases_of
 from steptax.app.views.models import FloatArray, Grid, HeatMap, JobView, LedgerLine, StepTimeline
@@ -15,21 +16,38 @@ _SECONDS_PER_HOUR = 3600.0
 
 def ranks_table(view: JobView) -> Table:
     """The ranks with the largest excess."""
+    unit = time_unit(view)
     columns = (
         Column("rank", "rank", "count"),
-        Column("excess_ms", "excess, ms", "ms", "mean work less the median of the peers"),
+        _time("excess", f"excess, {unit}", unit, "mean work less the median of the peers"),
         Column("persistence", "slow in", "ratio", "share of steps in which the rank is slow"),
         Column("slowest_share", "last in", "ratio", "share of steps in which it arrives last"),
         Column("host", "host", "text"),
         Column("stage", "PP stage", "count"),
         Column("dp", "DP replica", "count"),
         Column("blame_share", "blame", "ratio", "share of all waiting that is charged to it"),
-        Column("excess_low_ms", "excess from", "ms", "95 % interval of the excess, lower end"),
-        Column("excess_high_ms", "to", "ms", "95 % interval of the excess, upper end"),
-        Column("work_ms", "work, ms", "ms", "mean own time before the barrier"),
-        Column("wait_ms", "waits, ms", "ms", "mean time it waits for others in a step"),
+        _time("excess_low", "excess from", unit, "95 % interval of the excess, lower end"),
+        _time("excess_high", "to", unit, "95 % interval of the excess, upper end"),
+        _time("work", f"work, {unit}", unit, "mean own time before the barrier"),
+        _time("wait", f"waits, {unit}", unit, "mean time it waits for others in a step"),
     )
-    rows = [[getattr(row, column.key) for column in columns] for row in view.ranks]
+    rows = [
+        (
+            row.rank,
+            row.excess_ms,
+            row.persistence,
+            row.slowest_share,
+            row.host,
+            row.stage,
+            row.dp,
+            row.blame_share,
+            row.excess_low_ms,
+            row.excess_high_ms,
+            row.work_ms,
+            row.wait_ms,
+        )
+        for row in view.ranks
+    ]
     kept = [
         i
         for i, column in enumerate(columns)
@@ -66,13 +84,13 @@ def ledger_table(ledger: tuple[LedgerLine, ...]) -> Table:
 
 def series_table(view: JobView) -> Table:
     """Step by step, as drawn."""
-    series = view.series
+    series, unit = view.series, time_unit(view)
     columns = (
         Column("step", "step", "count"),
-        Column("duration_ms", "step, ms", "ms"),
-        Column("work_p50_ms", "median work, ms", "ms"),
-        Column("work_p95_ms", "95 % work, ms", "ms"),
-        Column("work_max_ms", "slowest work, ms", "ms"),
+        _time("duration", f"step, {unit}", unit),
+        _time("work_p50", f"median work, {unit}", unit),
+        _time("work_p95", f"95 % work, {unit}", unit),
+        _time("work_max", f"slowest work, {unit}", unit),
         Column("slowest_rank", "slowest rank", "count"),
         Column("tax", "straggler tax", "ratio"),
         *((Column("loss", "loss", "number"),) if series.loss is not None else ()),
@@ -96,14 +114,14 @@ def series_table(view: JobView) -> Table:
     return table(columns, rows, note=note)
 
 
-def heat_table(heat: HeatMap) -> Table:
+def heat_table(heat: HeatMap, unit: str = "ms") -> Table:
     """Every reported cell, largest excess first."""
     columns = (
         Column("rank_first", "rank", "count"),
         Column("rank_last", "to rank", "count"),
         Column("step_first", "step", "count"),
         Column("step_last", "to step", "count"),
-        Column("excess_ms", "excess, ms", "ms"),
+        _time("excess", f"excess, {unit}", unit),
     )
     flat = heat.excess_ms.ravel()
     order = np.argsort(-np.where(np.isnan(flat), -np.inf, flat), kind="stable")
@@ -120,13 +138,13 @@ def heat_table(heat: HeatMap) -> Table:
     return table(columns, rows, note=note)
 
 
-def grid_table(grid: Grid) -> Table:
+def grid_table(grid: Grid, unit: str = "ms") -> Table:
     """Every cell that has a rank."""
     columns = (
         Column("stage", "PP stage", "count"),
         Column("dp", "DP replica", "count"),
         Column("rank", "rank", "count"),
-        Column("excess_ms", "mean excess, ms", "ms"),
+        _time("excess", f"mean excess, {unit}", unit),
     )
     rows = [
         (int(grid.pp[i]), int(grid.dp[j]), int(grid.rank[i, j]), float(grid.excess_ms[i, j]))
@@ -136,19 +154,24 @@ def grid_table(grid: Grid) -> Table:
     return table(columns, rows)
 
 
-def timeline_table(timeline: StepTimeline) -> Table:
-    """Phases of each shown rank, in ms."""
+def timeline_table(timeline: StepTimeline, unit: str = "ms") -> Table:
+    """Phases of each shown rank."""
     phases = phases_of(timeline)
     columns = (
         Column("rank", "rank", "count"),
         Column("role", "in this step", "text"),
-        *(Column(f"{phase}_ms", f"{phase_title(phase)}, ms", "ms") for phase in phases),
+        *(_time(phase, f"{phase_title(phase)}, {unit}", unit) for phase in phases),
     )
     rows = [
         (bar.rank, bar.role, *(bar.phases_ms.get(phase) for phase in phases))
         for bar in timeline.bars
     ]
     return table(columns, rows, note=timeline.note)
+
+
+def _time(name: str, title: str, unit: str, about: str | None = None) -> Column:
+    """A duration; its key carries the unit, as every quantity of a file does."""
+    return Column(f"{name}_{unit}", title, "time_span", about)
 
 
 def _known(values: FloatArray) -> list[float | None]:

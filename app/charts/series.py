@@ -14,8 +14,10 @@ from steptax.app.views.models import FloatArray, IntArray, Series
 _LINES = 4
 
 
-def step_figure(series: Series, palette: Palette, *, chosen_step: int | None = None) -> go.Figure:
-    """Step time with the median, 95th percentile and maximum of the ranks' work, in ms."""
+def step_figure(
+    series: Series, palette: Palette, *, chosen_step: int | None = None, unit: str = "ms"
+) -> go.Figure:
+    """Step time with the median, 95th percentile and maximum of the ranks' work."""
     keep = spikes(series, MAX_POINTS // _LINES)
     steps = series.steps[keep]
     figure = blank(280, legend=True)
@@ -40,14 +42,14 @@ def step_figure(series: Series, palette: Palette, *, chosen_step: int | None = N
                 mode="lines",
                 line={"color": colour, "dash": dash, "width": width},
                 customdata=slowest.astype(np.int32) if is_max else None,
-                hovertemplate=f"{said} %{{y:.4~g}} ms"
+                hovertemplate=f"{said} %{{y:.4~g}} {unit}"
                 + (" (rank %{customdata})" if is_max else "")
                 + "<extra></extra>",
             )
         )
     figure.update_layout(hovermode="x unified", dragmode="zoom")
     figure.update_xaxes(title={"text": "step"}, hoverformat="d")
-    figure.update_yaxes(title={"text": "ms"}, rangemode="tozero")
+    figure.update_yaxes(title={"text": unit}, rangemode="tozero")
     if chosen_step is not None and len(steps) and steps[0] <= chosen_step <= steps[-1]:
         figure.add_vline(x=chosen_step, line={"color": palette.marker, "width": 1, "dash": "dot"})
     return figure

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from steptax.app.format import UNKNOWN, format_count, format_value
 
-Kind = Literal["text", "count", "number", "ratio", "usd", "ms", "time"]
+Kind = Literal["text", "count", "number", "ratio", "usd", "time_span", "time"]
 
 _ARROW: dict[Kind, Callable[[], Any]] = {
     "text": pa.string,
@@ -27,14 +27,14 @@ _ARROW: dict[Kind, Callable[[], Any]] = {
     "number": pa.float64,
     "ratio": pa.float64,
     "usd": pa.float64,
-    "ms": pa.float64,
+    "time_span": pa.float64,
     "time": lambda: pa.timestamp("us", tz="UTC"),
 }
 _FORMATS: dict[Kind, str] = {
     "count": "localized",
     "number": "%.4g",
     "ratio": "%.1f %%",
-    "ms": "%.2f",
+    "time_span": "%.2f",
 }
 _UNKNOWN_LABELS = {"", "n/a", "na", "nan", "none", "null", UNKNOWN}
 

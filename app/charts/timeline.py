@@ -52,8 +52,8 @@ def phases_of(timeline: StepTimeline) -> tuple[str, ...]:
     return known + tuple(sorted(present - set(known)))
 
 
-def timeline_figure(timeline: StepTimeline, palette: Palette) -> go.Figure:
-    """Stacked bars, one per rank, in ms from the start of the step."""
+def timeline_figure(timeline: StepTimeline, palette: Palette, unit: str = "ms") -> go.Figure:
+    """Stacked bars, one per rank, from the start of the step."""
     figure = blank(min(760, 110 + 22 * max(4, len(timeline.bars))), legend=True)
     names = [bar_title(bar) for bar in timeline.bars]
     for phase in phases_of(timeline):
@@ -71,12 +71,12 @@ def timeline_figure(timeline: StepTimeline, palette: Palette) -> go.Figure:
                 },
                 customdata=[f"{bar.label}, {bar.role}" for bar in timeline.bars],
                 hovertemplate=(
-                    f"%{{customdata}}<br>{phase_title(phase)} %{{x:.4~g}} ms<extra></extra>"
+                    f"%{{customdata}}<br>{phase_title(phase)} %{{x:.4~g}} {unit}<extra></extra>"
                 ),
             )
         )
     figure.update_layout(barmode="stack", bargap=0.25, hovermode="closest", dragmode="zoom")
-    figure.update_xaxes(title={"text": "ms"}, rangemode="tozero")
+    figure.update_xaxes(title={"text": unit}, rangemode="tozero")
     figure.update_yaxes(autorange="reversed", type="category", title={"text": "rank"})
     return figure
 

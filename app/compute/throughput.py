@@ -82,7 +82,7 @@ def progress(
     """What each row of a log did: rows in the order in which they were written.
 
     ``consumed_tokens`` counts from the start of training, over all sessions. A new session begins
-    where ``session`` changes; if that is not known, where the step does not grow or the time falls.
+    where ``session`` changes; if that is not known, where the step or the time does not grow.
     A session's first row is held against what was consumed at the step before it: on record if an
     earlier session logged that step, zero if there is none before it, else not known.
 
@@ -120,7 +120,7 @@ def progress(
 def _sessions(steps: Ints, times: Floats, session: Sequence[int | str] | None) -> Ints:
     """Session number of each row, from 0."""
     if session is None:
-        change = (np.diff(steps) <= 0) | (np.diff(times) < 0)
+        change = (np.diff(steps) <= 0) | (np.diff(times) <= 0)
     else:
         change = np.array([a != b for a, b in pairwise(session)], dtype=np.bool_)
     return np.concatenate([[0], np.cumsum(change)])[: len(steps)].astype(np.int64)

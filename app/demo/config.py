@@ -96,7 +96,7 @@ class WorkerSpec:
 
     ``inbox_fd`` and ``peer_fds`` are the mesh's pipes, ``memory_fd`` the shared gradients,
     ``leash_fd`` a pipe whose other end only the supervisor holds. ``scratch`` is the directory of
-    the checkpoints, removed when the job ends.
+    the checkpoints, removed when the job ends; ``started_us`` when the supervisor began.
     """
 
     lake: str
@@ -117,6 +117,7 @@ class WorkerSpec:
     memory_fd: int
     leash_fd: int
     scratch: str
+    started_us: int
 
     @property
     def handicap(self) -> str:

@@ -20,7 +20,7 @@ from steptax.app.demo.collective import memory_bytes, shared_memory
 from steptax.app.demo.config import DemoConfig, WorkerResult, WorkerSpec, usable_cores
 from steptax.app.demo.model import Shape
 from steptax.app.demo.plan import Contention
-from steptax.app.demo.records import record_failure
+from steptax.app.demo.records import record_event
 from steptax.app.errors import UserError
 
 __all__ = ["DemoConfig", "DemoJob", "DemoState", "EndedRank", "WorkerResult"]
@@ -89,6 +89,7 @@ class DemoJob:
         self._output: list[tuple[IO[bytes], IO[bytes]]] = []
         self._ended: dict[int, EndedRank] = {}
         self._failure: str | None = None
+        self._started_us = 0
         self._stopping = threading.Event()
         self._leash_fd: int | None = None
         self._scratch: Path | None = None
@@ -115,6 +116,8 @@ class DemoJob:
             if self._processes:
                 raise UserError("this job was started before", where="demo", hint="make a new one")
             self.config.lake.mkdir(parents=True, exist_ok=True)
+            self._started_us = time.time_ns() // 1000
+            record_event(self.config, "allocated", at_us=self._started_us)
             self._scratch = Path(
                 tempfile.mkdtemp(prefix=".steptax-demo-", dir=self.config.lake.parent)
             )
@@ -141,13 +144,7 @@ class DemoJob:
             self._ended.update((ended.rank, ended) for ended in fresh)
             failed = [ended for ended in fresh if ended.failed]
             if failed and self._failure is None and not self._stopping.is_set():
-                self._failure = "; ".join(ended.describe() for ended in failed)
-                record_failure(
-                    self.config,
-                    at_us=time.time_ns() // 1000,
-                    ranks=tuple(ended.rank for ended in failed),
-                    detail=self._failure,
-                )
+                self._failure = self._record_failure(failed)
             alive = tuple(r for r in range(len(self._processes)) if r not in self._ended)
             dead = tuple(self._ended[rank] for rank in sorted(self._ended))
             return DemoState(alive, dead, bool(dead) and not alive, self._failure)
@@ -183,6 +180,21 @@ class DemoJob:
             if self._scratch is not None:
                 shutil.rmtree(self._scratch, ignore_errors=True)
                 self._scratch = None
+
+    def _record_failure(self, failed: list[EndedRank]) -> str:
+        """Write the failure into the events; returns it for people."""
+        what = "; ".join(ended.describe() for ended in failed)
+        try:
+            record_event(
+                self.config,
+                "failure",
+                at_us=time.time_ns() // 1000,
+                ranks=tuple(ended.rank for ended in failed),
+                detail=what,
+            )
+        except OSError as error:  # e.g. a full disk, which may be why the worker failed
+            return f"{what} (could not be recorded: {error})"
+        return what
 
     def _launch(self, backend: str, inherited: list[int]) -> None:
         """Start every worker; the descriptors that only they need are added to ``inherited``."""
@@ -221,6 +233,7 @@ class DemoJob:
                 memory_fd=memory_fd,
                 leash_fd=leash_fd,
                 scratch=str(self._scratch),
+                started_us=self._started_us,
             )
             output = (self._unnamed_file(), self._unnamed_file())
             self._output.append(output)

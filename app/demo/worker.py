@@ -88,7 +88,8 @@ class Worker:
                     self.flat, batch.inputs, batch.targets, batch.lengths
                 )
             if self.heap is not None:
-                self.heap.after_compute(step)
+                with recorder.phase("compute"):
+                    self.heap.after_compute(step)
             with recorder.collective():
                 mean = self.reduce.mean(np.append(gradient, np.float32(own_loss)))
             with recorder.phase("compute"):
@@ -139,6 +140,10 @@ class Worker:
             "project": "demo",
             "cluster": socket.gethostname(),
             "framework": f"steptax-demo {spec.backend}",
+            "start_us": spec.started_us,
+            "dp_size": spec.workers,
+            "tp_size": 1,
+            "pp_size": 1,
             "tokens_per_step": self.tokens * spec.workers,
             "params_total": shape.size,
             "params_active": shape.size,
@@ -177,7 +182,7 @@ def backend(spec: WorkerSpec, shape: Shape) -> tuple[Model, Callable[[Mesh], All
 def _stop(_signal: int, _frame: FrameType | None) -> None:
     """Leave through every ``with``, once, so that the records are written down."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit(0)
+    raise KeyboardInterrupt
 
 
 def _watch_leash(spec: WorkerSpec) -> None:
@@ -199,11 +204,13 @@ def main(arguments: list[str]) -> int:
     """Run one worker; returns its exit code."""
     # Ctrl-C is for the supervisor, which then stops its workers in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _stop)
     spec = WorkerSpec.from_json(arguments[0])
-    threading.Thread(target=_watch_leash, args=(spec,), daemon=True).start()
     try:
+        signal.signal(signal.SIGTERM, _stop)
+        threading.Thread(target=_watch_leash, args=(spec,), daemon=True).start()
         result = Worker(spec).run()
+    except KeyboardInterrupt:
+        return 0
     except SteptaxError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

@@ -69,6 +69,7 @@ class StepBook:
         self._loss: Any = None
         self._own_ns = 0
         self.held = HeldSteps(notes)
+        self.is_running = False
         self._number = -1
         self._last_done = -1
         self.steps_done = 0
@@ -111,6 +112,9 @@ class StepBook:
     def begin(self, step: Any) -> None:
         """Open ``step``; raises TypeError or ValueError when it is no step number."""
         now_ns = self._now()
+        if not self.is_running:
+            self._notes.misused("a step before start() or after close()")
+            return
         if self._is_open:
             self._notes.misused(f"step {self._number} was still open when another began")
             self.abandon()
@@ -122,10 +126,10 @@ class StepBook:
         self._is_flat = False
         self._tokens, self._seq_sq_sum, self._loss, self._device_loss = None, 0, None, None
         self._start_ns = self._wall()
+        # If this raises, the step stays closed: times of the host must not pass for the device's.
+        self._device_step = None if self._device is None else DeviceStep(self._device)
         self._timeline.begin(now_ns)
         self._is_open = True
-        if self._device is not None:
-            self._device_step = DeviceStep(self._device)
         self._own_ns += self._now() - now_ns
 
     def end(self) -> None:
@@ -140,7 +144,10 @@ class StepBook:
         self._is_open = False
         device_step, self._device_step = self._device_step, None
         if device_step is not None:
-            device_step.stamp(HOST)
+            try:
+                device_step.stamp(HOST)
+            except Exception as error:  # the step is broken now, and dropped and counted as such
+                self._notes.failed("timing on the device", error)
         number = self._number
         if number <= self._last_done:
             self.steps_repeated += 1
@@ -176,6 +183,11 @@ class StepBook:
             self._device_step = None
             self.steps_abandoned += 1
             self._timeline.end(self._now())
+
+    def stop(self) -> None:
+        """Take no more steps; one that is open is abandoned."""
+        self.abandon()
+        self.is_running = False
 
     def drain(self, wait_s: float) -> None:
         """Give the device up to ``wait_s`` seconds to finish what is held; drop the rest."""
@@ -229,7 +241,7 @@ class StepBook:
         elif bucket is not None:
             timeline.enter(bucket, now_ns)
         elif was_flat:
-            timeline.leave(timeline.bucket, now_ns)
+            timeline.leave(timeline.stack[-1], now_ns)
         if self._device_step is not None:
             self._device_step.stamp(timeline.bucket)
         self._own_ns += self._now() - now_ns

@@ -33,6 +33,13 @@ class Notes:
         self.last_error = f"{doing}: {type(error).__name__}: {error}"
         self.say(doing, f"{self.last_error} (training goes on; further failures are only counted)")
 
+    def caught(self, doing: str, error: Exception) -> None:
+        """An exception that must not reach the training loop: misuse when a value was wrong."""
+        if isinstance(error, (TypeError, ValueError, OverflowError)):
+            self.misused(f"{doing}: {error}")
+        else:
+            self.failed(doing, error)
+
     def say(self, topic: str, message: str) -> None:
         """Warn, once per topic."""
         if topic in self._said or self.muted:

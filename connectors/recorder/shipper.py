@@ -11,7 +11,7 @@ from typing import Any
 from steptax.connectors.recorder.clock import Clock
 from steptax.connectors.recorder.notes import Notes
 from steptax.connectors.recorder.outbox import Outbox
-from steptax.connectors.recorder.rows import Columns, FinishedStep, step_columns
+from steptax.connectors.recorder.rows import FinishedStep, step_columns
 from steptax.connectors.recorder.segments import SegmentWriter, replace_file
 
 #: Waiting rows of the small tables.
@@ -102,14 +102,16 @@ class Shipper(threading.Thread):
         self._sign_of_life()
 
     def _flush(
-        self, table: str, box: Outbox[Any], columns_of: Callable[[Sequence[Any]], Columns]
+        self,
+        table: str,
+        box: Outbox[Any],
+        columns_of: Callable[[Sequence[Any]], dict[str, list[Any]]],
     ) -> None:
         def write(rows: Sequence[Any]) -> None:
             now_us = self._clock.wall_ns() // 1000
             same = {**self._identity, "source": "recorder", "ingested_at_us": now_us}
-            columns = {name: [value] * len(rows) for name, value in same.items()}
-            columns.update(columns_of(rows))
-            self._writer.write(table, columns, len(rows), now_us)
+            constant = {name: [value] * len(rows) for name, value in same.items()}
+            self._writer.write(table, constant | columns_of(rows), len(rows), now_us)
 
         try:
             box.flush(write)
@@ -123,7 +125,7 @@ class Shipper(threading.Thread):
             self._notes.failed("writing the heartbeat", error)
 
 
-def _columns_of_dicts(rows: Sequence[dict[str, Any]]) -> Columns:
+def _columns_of_dicts(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from steptax.connectors.recorder.columns import Column
@@ -16,7 +16,7 @@ TEXT_CAP = 4_000
 
 
 def text(value: object) -> str:
-    """``value`` as text that every encoder accepts: no lone surrogates, at most 4,000 characters."""
+    """``value`` as text that every encoder takes: no lone surrogates, at most 4,000 characters."""
     return str(value)[:TEXT_CAP].encode("utf-8", "replace").decode("utf-8")
 
 
@@ -54,7 +54,13 @@ def _int32(value: Any) -> int:
     return whole(value, INT32_MAX)
 
 
-_READERS = {"text": text, "int": whole, "int32": _int32, "real": real, "flag": _flag}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "text": text,
+    "int": whole,
+    "int32": _int32,
+    "real": real,
+    "flag": _flag,
+}
 
 
 def row_of(

@@ -34,6 +34,7 @@ SPEC = WorkerSpec(
     memory_fd=6,
     leash_fd=7,
     scratch="scratch",
+    started_us=1_700_000_000_000_000,
 )
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from steptax.app.errors import InputError
 from steptax.connectors import sources
-from steptax.connectors.csvrows import RECORD_LINES, csv_header, cut_records, split_csv
+from steptax.connectors.csvlines import RECORD_LINES
+from steptax.connectors.csvrows import csv_header, cut_records, split_csv
 from steptax.connectors.jsonrows import json_header, split_json
 from steptax.connectors.sources import BadLine, Format, TextBlock, blocks, detect, head
 

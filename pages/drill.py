@@ -1,0 +1,143 @@
+"""From all ranks and steps of a job down to one rank in one step."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from steptax.app.charts import job_tables as tables
+from steptax.app.charts.focus import focus, time_unit, timeline_ranks
+from steptax.app.charts.heatmap import (
+    cell_at,
+    fit,
+    grid_figure,
+    heat_figure,
+    rank_at,
+    worst_in_box,
+)
+from steptax.app.charts.series import loss_figure, step_figure
+from steptax.app.charts.timeline import timeline_figure
+from steptax.app.views.models import Grid, JobView
+from steptax.pages import bridge, data, frame, parts, state
+
+
+def draw(view: JobView, budget_bytes: int) -> None:
+    """Rank by step; the step in focus; all steps; the pipeline grid."""
+    parts.section("Who is slow, when")
+    st.caption(
+        "Work over the median of the peers: orange is slower, blue is faster, grey did not report. "
+        "Click a cell, drag a box, choose a line of the table, or type rank and step."
+    )
+    rank, step = _focus(view)
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        _heat(view, rank, step, budget_bytes)
+    with right:
+        _ranks(view)
+    _step(view, rank, step)
+    _series(view, step)
+    if view.grid is not None:
+        _grid(view.grid, time_unit(view))
+
+
+def _focus(view: JobView) -> tuple[int | None, int]:
+    """Rank and step as typed, clicked or linked; empty fields say what is shown instead."""
+    shown_rank, shown_step = focus(view, None, None)
+    with st.container(horizontal=True, key="focus", vertical_alignment="bottom"):
+        rank = _field("Rank", state.RANK, shown_rank)
+        step = _field("Step", state.STEP, shown_step)
+    return focus(view, rank, step)
+
+
+def _field(title: str, key: str, shown: int | None) -> int | None:
+    return st.number_input(
+        title,
+        min_value=0,
+        value=None,
+        step=1,
+        key=key,
+        bind="query-params",
+        placeholder="none" if shown is None else str(shown),
+        width=150,
+    )
+
+
+def _heat(view: JobView, rank: int | None, step: int, budget_bytes: int) -> None:
+    unit = time_unit(view)
+    heat = fit(view.heat, budget_bytes, unit)
+
+    def choose_cell(row: int, column: int) -> None:
+        state.choose_cell(*cell_at(heat, view.series, row, column))
+
+    def choose_box() -> None:
+        box = state.selected_box("heat")
+        if box is not None:
+            choose_cell(*worst_in_box(heat, *box))
+
+    parts.figure(
+        "heat",
+        heat_figure(
+            heat, parts.palette(), chosen=(rank, step), budget_bytes=budget_bytes, unit=unit
+        ),
+        lambda: tables.heat_table(view.heat, unit),
+        alt=f"Heat map of excess work by rank and step. {view.card.sentence}",
+        on_select=choose_box,
+    )
+    bridge.on_cell("heat", choose_cell)
+
+
+def _ranks(view: JobView) -> None:
+    def choose() -> None:
+        row = state.selected_row("ranks")
+        if row is not None:
+            state.choose_rank(view.ranks[row].rank)
+
+    if not view.ranks:
+        st.caption("Ranks cannot be compared: " + parts.plain(view.card.sentence))
+        return
+    parts.rows("ranks", tables.ranks_table(view), on_select=choose, height=360)
+    parts.download("ranks", lambda: tables.ranks_table(view))
+
+
+def _step(view: JobView, rank: int | None, step: int) -> None:
+    parts.section(f"Step {step}, rank by rank")
+    unit = time_unit(view)
+    with frame.guarded():
+        timeline = data.timeline(view, step, timeline_ranks(view, rank))
+        parts.figure(
+            "timeline",
+            timeline_figure(timeline, parts.palette(), unit),
+            lambda: tables.timeline_table(timeline, unit),
+            alt=f"Phases of each rank in step {timeline.step}, as stacked bars.",
+        )
+        if timeline.note:
+            st.caption(parts.plain(timeline.note))
+
+
+def _series(view: JobView, step: int) -> None:
+    parts.section("Step by step")
+    parts.figure(
+        "series",
+        step_figure(view.series, parts.palette(), chosen_step=step, unit=time_unit(view)),
+        lambda: tables.series_table(view),
+        alt="Step time with the median, 95th percentile and largest work of the ranks, by step.",
+    )
+    loss = loss_figure(view.series)
+    if loss is not None:
+        parts.figure("loss", loss, lambda: tables.series_table(view), alt="Training loss by step.")
+
+
+def _grid(grid: Grid, unit: str) -> None:
+    def choose(row: int, column: int) -> None:
+        rank = rank_at(grid, row, column)
+        if rank is not None:
+            state.choose_rank(rank)
+
+    parts.section("Pipeline stage by replica")
+    st.markdown(parts.plain(grid.pattern))
+    parts.figure(
+        "grid",
+        grid_figure(grid, parts.palette(), unit),
+        lambda: tables.grid_table(grid, unit),
+        alt=f"Heat map of mean excess by pipeline stage and replica. {grid.pattern}",
+    )
+    bridge.on_cell("grid", choose)

@@ -1,0 +1,152 @@
+"""Numbers as people read them: sized, with their unit, never zero for missing."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steptax.app.compute.measure import Measure
+from steptax.app.format import (
+    format_age,
+    format_count,
+    format_interval,
+    format_measure,
+    format_moment,
+    format_share,
+    format_usd,
+    format_value,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "$0.00"),
+        (0.0042, "$0.0042"),
+        (0.01, "$0.01"),
+        (0.5, "$0.50"),
+        (0.999, "$1.00"),
+        (12.4, "$12.40"),
+        (999.4, "$999.40"),
+        (999.6, "$1,000"),
+        (6680, "$6,680"),
+        (41_200, "$41,200"),
+        (99_960, "$100k"),
+        (512_000, "$512k"),
+        (999_600, "$1.00M"),
+        (1_240_000, "$1.24M"),
+        (4.21e9, "$4.21B"),
+        (-3.2e6, "−$3.20M"),
+        (1e-9, "<$0.01"),
+        (Decimal("1234.50"), "$1,234"),
+        (None, "unknown"),
+    ],
+)
+def test_dollars_are_compact(value: float | None, text: str) -> None:
+    assert format_usd(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1_240_000.5, "USD", "$1,240,000.50"),
+        (0.00421234, "USD", "$0.00421234"),
+        (0.12345678, "ratio", "12.3457 %"),
+        (17.4, "ms", "17.400000 ms"),
+        (1.474, "x", "1.474000×"),
+    ],
+)
+def test_full_keeps_what_compact_drops(value: float, unit: str, text: str) -> None:
+    assert format_value(value, unit, full=True) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.123, "ratio", "12.3 %"),
+        (0.0001, "ratio", "<0.1 %"),
+        (-0.0001, "ratio", "about 0 %"),
+        (0.0, "ratio", "0.0 %"),
+        (1.0, "ratio", "100.0 %"),
+        (1.474, "x", "1.47×"),
+        (0.85, "ms", "850 µs"),
+        (17.4, "ms", "17.4 ms"),
+        (512, "ms", "512 ms"),
+        (12_340, "ms", "12.3 s"),
+        (17_400, "us", "17.4 ms"),
+        (0, "us", "0 µs"),
+        (3.2, "s", "3,200 ms"),
+        (-1.2, "ms", "−1.20 ms"),
+        (1_410_000, "GPU-hours", "1.41M GPU-hours"),
+        (4.481, "GPU-hours", "4.48 GPU-hours"),
+        (6680, "USD/day", "$6,680/day"),
+        (278.3, "USD/h", "$278.30/h"),
+        (8, "", "8.00"),
+    ],
+)
+def test_a_value_has_a_readable_size(value: float, unit: str, text: str) -> None:
+    assert format_value(value, unit) == text
+
+
+def test_bounds_are_written_in_the_size_of_the_value() -> None:
+    assert format_measure(Measure(17.4, "ms", 14.9, 19.8)) == "17.4 ms (14.9–19.8)"
+    assert format_measure(Measure(0.95, "ms", 0.9, 1.1)) == "950 µs (900–1,100)"
+    assert format_measure(Measure(6680, "USD/day", 5720, 7600)) == "$6,680/day (5,720–7,600)"
+    assert format_measure(Measure(1.0, "ms", -2, 3)) == "1.00 ms (−2.00 to 3.00)"
+    assert format_interval(Measure(1.0, "ms", low=0.5)) is None
+
+
+def test_missing_is_unknown_with_its_reason_and_never_zero() -> None:
+    text = format_measure(Measure.missing("USD", "no price is set"))
+    assert text == "unknown: no price is set"
+    for missing in (format_share(None), format_usd(None), format_count(None), format_age(None)):
+        assert missing == "unknown"
+    assert format_moment(None) == "unknown"
+
+
+@given(st.floats(1e-7, 1e14), st.sampled_from(["USD", "ratio", "ms", "us", "GPU-hours", "x"]))
+def test_a_positive_value_never_reads_as_zero(value: float, unit: str) -> None:
+    text = format_value(value, unit)
+    digits = re.sub(r"[^1-9]", "", text)
+    assert digits, text
+
+
+@given(st.floats(0.01, 9e14))
+def test_compact_dollars_are_within_one_percent(value: float) -> None:
+    text = format_usd(value)
+    size = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1], 1.0)
+    read = float(re.sub(r"[^0-9.]", "", text)) * size
+    # A price below a dollar is rounded to two digits, anything else to at least three.
+    assert read == pytest.approx(value, rel=0.051 if value < 1 else 0.0051)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 ms"),
+        (0.02, "20 ms"),
+        (0.42, "0.4 s"),
+        (14, "14 s"),
+        (119, "119 s"),
+        (200, "3 min"),
+        (7000, "117 min"),
+        (9000, "2 h"),
+        (200_000, "2 days"),
+        (-1, "0 ms"),
+    ],
+)
+def test_ages(seconds: float, text: str) -> None:
+    assert format_age(seconds) == text
+
+
+def test_moments_are_utc() -> None:
+    assert format_moment(1_764_338_585_000_000) == "2025-11-28 14:03:05 UTC"
+
+
+def test_counts() -> None:
+    assert format_count(4096) == "4,096"
+    assert format_count(0) == "0"

@@ -1,0 +1,143 @@
+"""The demo as a person meets it: a real job, live, its slow worker named, priced and looked at."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from steptax.app.demo.config import DemoConfig
+from steptax.app.lake import Lake
+from steptax.app.views.job import job_view
+from steptax.app.views.workspace import open_workspace
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def the_job(demo: Any, wait_for: Callable[..., Any]) -> str:
+    """Id of the demo's job, once it has recorded steps."""
+
+    def look() -> str | None:
+        if not (demo.lake / "LAKE.json").exists():
+            return None
+        jobs = Lake(demo.lake).job_ids("steps")
+        return jobs[0] if jobs else None
+
+    found: str = wait_for(look, 60, "the first recorded step")
+    return found
+
+
+def test_the_card_names_the_slow_worker_and_a_cell_opens_its_timeline(
+    demo: Callable[..., Any],
+    page: Page,
+    wait_for: Callable[..., Any],
+    screenshot: Callable[..., None],
+) -> None:
+    running = demo("--price", "2")
+    job = the_job(running, wait_for)
+    culprit = DemoConfig(lake=running.lake, job_id=job).slow_rank
+
+    def named() -> bool:
+        view = job_view(open_workspace(running.lake), job, price=None)
+        return view.coverage.steps_used >= 30 and view.card.culprit_rank == culprit
+
+    wait_for(named, 120, "the card to name the slow worker")
+    page.goto(f"{running.url}/job?job={job}")
+    card = page.locator(".st-key-card")
+    expect(card).to_contain_text(f"rank {culprit}", ignore_case=True)
+    expect(card).to_contain_text("compute")
+    expect(card).to_contain_text(re.compile(r"sequence", re.IGNORECASE))
+    expect(card).to_contain_text(re.compile(r"\$\d"))
+    expect(page.locator(".st-key-coverage")).to_contain_text("8 of 8 ranks reporting")
+
+    # Live: the newest step moves on by itself.
+    before = page.locator(".st-key-coverage").inner_text()
+    wait_for(
+        lambda: page.locator(".st-key-coverage").inner_text() != before, 20, "the page to move on"
+    )
+
+    heat = page.locator(".st-key-heat .js-plotly-plot .nsewdrag").first
+    heat.scroll_into_view_if_needed()
+    box = heat.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5)
+    page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5)
+
+    def chosen() -> dict[str, list[str]]:
+        query = parse_qs(urlparse(page.url).query)
+        return query if {"rank", "step"} <= query.keys() else {}
+
+    query = wait_for(chosen, 30, "rank and step in the address")
+    rank, step = query["rank"][0], query["step"][0]
+    timeline = page.locator(".st-key-timeline")
+    expect(timeline).to_contain_text(f"rank {rank}", ignore_case=True)
+    screenshot(page, "demo-job-light")
+
+    # The address alone brings the same view back.
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(other.locator(".st-key-timeline")).to_contain_text(f"rank {rank}", ignore_case=True)
+    expect(other.get_by_label("Step", exact=True)).to_have_value(step)
+
+    children = running.children()
+    assert len(children) >= 9
+    printed = running.interrupt()
+    assert running.process.returncode == 0, printed
+    assert f"rank {culprit}" in printed
+    wait_for(lambda: all(is_gone(pid) for pid in children), 20, "every process to be gone")
+
+
+def test_a_killed_worker_is_named_and_the_rest_stays_right(
+    demo: Callable[..., Any],
+    page: Page,
+    wait_for: Callable[..., Any],
+    screenshot: Callable[..., None],
+) -> None:
+    running = demo("--price", "2", "--straggler", "none")
+    job = the_job(running, wait_for)
+    wait_for(
+        lambda: job_view(open_workspace(running.lake), job, price=None).coverage.steps_used >= 20,
+        120,
+        "twenty steps",
+    )
+    beats = {beat["rank"]: beat["pid"] for beat in Lake(running.lake).heartbeats(job)}
+    os.kill(beats[3], signal.SIGKILL)
+    page.goto(f"{running.url}/job?job={job}")
+    stopped = page.locator(".st-key-stopped")
+    expect(stopped).to_contain_text("rank 3 stopped reporting", timeout=40_000)
+    expect(stopped).to_contain_text("ago")
+    expect(page.locator(".st-key-coverage")).to_contain_text("7 of 8 ranks reporting")
+    screenshot(page, "demo-worker-killed")
+    view = job_view(open_workspace(running.lake), job, price=None)
+    assert [rank.rank for rank in view.coverage.stopped] == [3]
+    assert view.metrics["straggler_tax_ratio"].value is not None
+    running.interrupt()
+
+
+@pytest.mark.parametrize("straggler", ["input", "compute", "gc"])
+def test_the_command_alone_names_what_slows_the_worker(
+    steptax: Callable[..., Any], straggler: str
+) -> None:
+    data = steptax(
+        "demo",
+        *("--no-browser", "--no-dashboard", "--steps", 80),
+        *("--straggler", straggler, "--price", "2"),
+    )
+    card = data["card"]
+    assert card["verdict"] == "worker", card["sentence"]
+    assert card["phase"] == straggler
+    assert card["cost_per_hour_usd"]["value"] > 0
