@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,9 +17,10 @@ from steptax.app.views.models import Grid, HeatMap, IntArray, Series
 
 Cells = npt.NDArray[np.int16] | npt.NDArray[np.float32]
 
-_BASE64 = 4 / 3
 _INT16 = 32_767
 _LABELLED_CELLS = 256
+#: Steps across below which ranks are pooled instead.
+_LEAST_STEPS = 64
 
 
 def heat_figure(
@@ -68,17 +70,25 @@ def encode(heat: HeatMap, budget_bytes: int, unit: str = "ms") -> tuple[Cells, s
     """The cells in the smallest exact-enough type, and their unit.
 
     float32 where it fits ``budget_bytes``; else int16 in µs or ms, whichever holds the largest
-    value, where every cell is known: an integer has no word for a missing cell. Normalised times
-    have no smaller unit and stay float32.
+    value, where every cell is known (an integer has no word for a missing cell) and it is smaller.
+    Normalised times have no smaller unit and stay float32.
     """
-    cells = heat.excess_ms
-    is_small = cells.size * 4 * _BASE64 <= budget_bytes
-    if not is_small and unit == "ms" and not np.isnan(cells).any():
-        largest = float(np.abs(cells).max())
-        for smaller, factor in (("µs", 1000.0), ("ms", 1.0)):
-            if largest * factor <= _INT16:
-                return np.rint(cells * factor).astype(np.int16), smaller
-    return cells.astype(np.float32), unit
+    exact = heat.excess_ms.astype(np.float32)
+    size = sent_bytes(exact)
+    if size <= budget_bytes or unit != "ms" or np.isnan(exact).any():
+        return exact, unit
+    largest = float(np.abs(exact).max())
+    for smaller, factor in (("µs", 1000.0), ("ms", 1.0)):
+        if largest * factor <= _INT16:
+            whole = np.rint(heat.excess_ms * factor).astype(np.int16)
+            return (whole, smaller) if sent_bytes(whole) < size else (exact, unit)
+    return exact, unit
+
+
+def sent_bytes(values: Cells) -> int:
+    """Size of an array inside a figure: base64, where Plotly writes a slash as six characters."""
+    text = base64.b64encode(values.tobytes())
+    return len(text) + 5 * text.count(b"/")
 
 
 def fit(heat: HeatMap, budget_bytes: int, unit: str = "ms") -> HeatMap:
@@ -86,18 +96,18 @@ def fit(heat: HeatMap, budget_bytes: int, unit: str = "ms") -> HeatMap:
 
     Steps are pooled before ranks: a rank is what a person looks for.
     """
-    while True:
-        values, _ = encode(heat, budget_bytes, unit)
-        if values.nbytes * _BASE64 <= budget_bytes or heat.excess_ms.size <= 1:
-            return heat
-        if heat.excess_ms.shape[1] > 64:
-            step_edges = _halved(heat.step_edges)
-            cells = _pool(heat.excess_ms, 1)
-            heat = replace(heat, excess_ms=cells, step_edges=step_edges)
+    while sent_bytes(encode(heat, budget_bytes, unit)[0]) > budget_bytes:
+        if heat.excess_ms.shape[1] > _LEAST_STEPS:
+            heat = replace(
+                heat, excess_ms=_pool(heat.excess_ms, 1), step_edges=_halved(heat.step_edges)
+            )
+        elif heat.excess_ms.shape[0] > 1:
+            heat = replace(
+                heat, excess_ms=_pool(heat.excess_ms, 0), rank_edges=_halved(heat.rank_edges)
+            )
         else:
-            rank_edges = _halved(heat.rank_edges)
-            cells = _pool(heat.excess_ms, 0)
-            heat = replace(heat, excess_ms=cells, rank_edges=rank_edges)
+            break
+    return heat
 
 
 def cell_at(heat: HeatMap, series: Series, row: int, column: int) -> tuple[int, int]:

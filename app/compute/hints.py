@@ -172,6 +172,21 @@ class _SequenceFit:
     """Sequence measure of the late reports over their peers' median."""
     explained_ratio: float
     """Share of the excess in compute that the slope accounts for."""
+    explained_low_ratio: float
+    """The same at the lower end of the slope's interval."""
+    slope_t: float
+    """Slope over its standard error; infinite where it was taken in proportion, not fitted."""
+
+    def holds(self, rules: StragglerRules) -> bool:
+        """Whether sequence lengths account for a good part of the excess, noise considered.
+
+        Noise on the host weakens the correlation without weakening the cause, so a slope that is
+        clearly above zero on the *other* ranks counts as much as a high correlation.
+        """
+        follows = self.correlation >= rules.sequence_correlation or (
+            self.slope_t >= rules.sequence_slope_t and self.slope_t != float("inf")
+        )
+        return follows and self.explained_low_ratio >= rules.sequence_explains_ratio
 
 
 def _fit(
@@ -201,11 +216,20 @@ def _fit(
         x, y = _centred(sequences_of_others, stage), _centred(values_of_others, stage)
         known = ~np.isnan(x) & ~np.isnan(y)
     variation = float(np.mean(x[known] ** 2)) if known.any() else 0.0
-    if np.sqrt(variation) > 0.005 * typical:
-        slope = float(np.mean(x[known] * y[known])) / variation
-    else:
-        slope = (_mean(values[cells]) - own.excess_us) / typical
-    return _SequenceFit(correlation, late / typical, slope * late / own.excess_us)
+    explains = late / own.excess_us
+    if np.sqrt(variation) <= 0.005 * typical:
+        share = (_mean(values[cells]) - own.excess_us) / typical * explains
+        return _SequenceFit(correlation, late / typical, share, share, float("inf"))
+    slope = float(np.mean(x[known] * y[known])) / variation
+    rest = y[known] - slope * x[known]
+    error = float(np.sqrt(np.mean(rest**2) / variation / max(1, rest.size - 2)))
+    return _SequenceFit(
+        correlation,
+        late / typical,
+        slope * explains,
+        (slope - 2.0 * error) * explains,
+        slope / error if error > 0 else float("inf"),
+    )
 
 
 def _mean(values: Floats) -> float:
@@ -261,14 +285,13 @@ def _compute_hints(
         ]
     what = "squared sequence length" if squares else "tokens"
     follows = f"work follows {what} over all ranks and steps: correlation {fit.correlation:.2f}"
+    if fit.correlation < rules.sequence_correlation:
+        follows += f", clear on the other ranks alone: slope {fit.slope_t:.1f} times its error"
     explains = (
         f"the late reports have {spoken_ratio(fit.excess_ratio)} more {what} than their peers, "
         f"which accounts for {spoken_ratio(max(0.0, fit.explained_ratio))} of it"
     )
-    if (
-        fit.correlation >= rules.sequence_correlation
-        and fit.explained_ratio >= rules.sequence_explains_ratio
-    ):
+    if fit.holds(rules):
         share = own.share_ratio * min(1.0, fit.explained_ratio)
         hints = [
             Hint(

@@ -37,6 +37,8 @@ class StragglerRules:
     """A cause is named when it carries at least this share of the excess."""
     sequence_correlation: float = 0.9
     """Work follows sequence length when they correlate at least this much (Lin et al., OSDI'25)."""
+    sequence_slope_t: float = 4.0
+    """... or, under noise, when the slope on the other ranks is this many standard errors."""
     sequence_explains_ratio: float = 0.5
     """... and the fitted slope explains at least this share of the excess in compute."""
     replicates: int = 400

@@ -139,9 +139,9 @@ def scaling_prior(params: float, tokens: float, usd_tokens: float) -> tuple[Prio
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """Baseline L = E + k * C^-gamma, with the compute C that it was fitted on."""
+    """Baseline L = floor + k * C^-gamma, with the compute C that it was fitted on."""
 
-    E: float
+    floor: float
     k: float
     gamma: float
     rms_error: float
@@ -155,20 +155,20 @@ class PowerLaw:
             UserError: no compute.
         """
         _require_positive(compute=compute)
-        return self.E + self.k * math.pow(compute, -self.gamma)
+        return self.floor + self.k * math.pow(compute, -self.gamma)
 
     def compute_for(self, loss: float) -> float | None:
-        """Compute at which the baseline has that loss; None at or below its floor E."""
-        if loss <= self.E or self.k == 0:
+        """Compute at which the baseline has that loss; None at or below its floor."""
+        if loss <= self.floor or self.k == 0:
             return None
-        log_compute = math.log(self.k / (loss - self.E)) / self.gamma
+        log_compute = math.log(self.k / (loss - self.floor)) / self.gamma
         return math.exp(log_compute) if log_compute < 700 else None
 
 
 def fit_power_law(compute: Sequence[float], loss: Sequence[float]) -> PowerLaw:
-    """Least squares of L = E + k * C^-gamma with E, k >= 0.
+    """Least squares of L = floor + k * C^-gamma with floor, k >= 0.
 
-    For a given gamma, E and k are linear; gamma is found by a search over its whole range, then
+    For a given gamma, floor and k are linear; gamma is found by a search over its whole range, then
     refined, so no start value is needed.
 
     Raises:
@@ -227,7 +227,7 @@ def compute_equivalent_gain(
         _require_positive(paid_usd=paid_usd)
     needed = baseline.compute_for(loss_now)
     if needed is None:
-        reason = f"the baseline does not reach {loss_now:g}: its floor is {baseline.E:.4g}"
+        reason = f"the baseline does not reach {loss_now:g}: its floor is {baseline.floor:.4g}"
         return Measure.missing(unit, reason, level=Level.LOG)
     warnings: tuple[str, ...] = ()
     if not baseline.low_compute <= needed <= baseline.high_compute:

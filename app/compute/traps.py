@@ -84,7 +84,7 @@ _TRAPS = (
         "slowdown-is-not-waste",
         "A slowdown of 34.59 % is a waste of 25.7 %: waste = s / (1 + s). Neither may be called "
         "the other.",
-        ("straggler_tax_ratio", "slowdown_ratio"),
+        ("straggler_tax_ratio", "slowdown_ratio", "waste_ratio"),
         "Wu et al. 2024, FALCON",
     ),
     Trap(

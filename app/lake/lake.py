@@ -121,7 +121,7 @@ class Lake:
         return digest.hexdigest()[:16]
 
     def read(self, name: str, job_id: str | None = None) -> pa.Table:
-        """All rows of a small table; of a ``latest_wins`` table the newest row of each key."""
+        """All rows of a small table; of a ``latest_wins`` table what is newest for each key."""
         spec = table(name)
         parts = [read_segment(spec, segment) for segment in self.segments(name, job_id)]
         rows = pa.concat_tables(parts) if parts else spec.arrow.empty_table()
@@ -200,16 +200,18 @@ def split_by_job(spec: Table, rows: pa.Table) -> list[tuple[str | None, pa.Table
 
 
 def newest_of_each_key(spec: Table, rows: pa.Table) -> pa.Table:
-    """The row ingested last for each key; of equal times the one read last."""
+    """One row per key: of each column the value that was ingested last and is not null.
+
+    A later source that does not know a job's team leaves what an earlier one said of it.
+    """
     if rows.num_rows == 0:
         return rows
-    order = pa.array(range(rows.num_rows), pa.int64())
-    ranked = rows.append_column("_order", order).sort_by(
-        [("ingested_at_us", "ascending"), ("_order", "ascending")]
+    ordered = rows.sort_by([("ingested_at_us", "ascending"), ("source_row", "ascending")])
+    others = [name for name in spec.names if name not in spec.key]
+    known = pc.ScalarAggregateOptions(skip_nulls=True)
+    # "last" goes by the order of the rows, which threads would not keep.
+    newest = ordered.group_by(list(spec.key), use_threads=False).aggregate(
+        [(name, "last", known) for name in others]
     )
-    newest = (
-        ranked.append_column("_place", order)
-        .group_by(list(spec.key))
-        .aggregate([("_place", "max")])
-    )
-    return ranked.take(newest["_place_max"].sort()).select(list(spec.names))
+    columns = {name: newest[name if name in spec.key else f"{name}_last"] for name in spec.names}
+    return conform(spec, pa.table(columns))

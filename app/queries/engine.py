@@ -102,11 +102,14 @@ class DuckEngine:
         union = " UNION ALL ".join(parts)
         if not spec.latest_wins:
             return f"({union})"
-        keys = ", ".join(spec.key)
-        return (
-            f"(SELECT * FROM ({union}) QUALIFY row_number() OVER "
-            f"(PARTITION BY {keys} ORDER BY ingested_at_us DESC, source_row DESC NULLS LAST) = 1)"
+        # Of each column the newest value that is not null: arg_max passes nulls over.
+        age = "ROW(ingested_at_us, coalesce(source_row, 0))"
+        keys = ", ".join(map(_quoted, spec.key))
+        columns = ", ".join(
+            _quoted(c) if c in spec.key else f"arg_max({_quoted(c)}, {age}) AS {_quoted(c)}"
+            for c in spec.names
         )
+        return f"(SELECT {columns} FROM ({union}) GROUP BY {keys})"
 
 
 def _prepend(views: Sequence[str], text: str) -> str:

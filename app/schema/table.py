@@ -31,8 +31,9 @@ class Column:
 class Table:
     """One table of the lake.
 
-    ``key`` identifies a row. In a ``latest_wins`` table a row with a known key is newer knowledge
-    and holds from then on; elsewhere it is a duplicate and is rejected. ``by_job`` tables are
+    ``key`` identifies a row. In a ``latest_wins`` table a row with a known key is newer knowledge:
+    what it says holds from then on, and where it is null what was known before does. Elsewhere such
+    a row is a duplicate and is rejected. ``by_job`` tables are
     partitioned by ``job_id``.
     """
 

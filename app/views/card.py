@@ -95,7 +95,7 @@ def _cause(kind: Kind, hint: Hint | None, explanation: Explanation) -> str:
         return "none to name"
     if hint is None:
         return explanation.reason or "cause not named: the evidence does not single one out"
-    return f"{hint.title} ({100 * hint.share_ratio:.0f} % of the excess; confidence not scored)"
+    return f"{hint.title} ({100 * min(1.0, hint.share_ratio):.0f} % of the excess; confidence not scored)"
 
 
 def _place(place: dict[str, Any] | None) -> str | None:

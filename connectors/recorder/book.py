@@ -153,7 +153,8 @@ class StepBook:
             self.steps_repeated += 1
             self._notes.misused(
                 f"step {number} came after step {self._last_done} in one attempt and is not "
-                "recorded: count steps on over epochs, and give each attempt its number"
+                "recorded: count steps on over epochs, and give each attempt its number",
+                topic="repeated",
             )
             return
         self._last_done = number
@@ -191,13 +192,13 @@ class StepBook:
 
     def drain(self, wait_s: float) -> None:
         """Give the device up to ``wait_s`` seconds to finish what is held; drop the rest."""
-        deadline_ns = self._now() + int(wait_s * 1e9)
-        while self.held:
+        # Polls are counted, not timed: the clock may be one that stands still.
+        for _ in range(int(wait_s / _DRAIN_POLL_S)):
             self._read_held(HELD_STEPS)
-            if self.held and self._now() >= deadline_ns:
-                self.held.give_up()
-            elif self.held:
-                time.sleep(_DRAIN_POLL_S)
+            if not self.held:
+                return
+            time.sleep(_DRAIN_POLL_S)
+        self.held.give_up()
 
     # -- parts of a step ------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
 }
 
 EVENT_KINDS = frozenset(
-    [
+    (
         "allocated",
         "process_start",
         "first_step",
@@ -103,5 +103,5 @@ EVENT_KINDS = frozenset(
         "evict",
         "maintenance",
         "process_end",
-    ]
+    )
 )

@@ -76,7 +76,7 @@ def _stated(
 ) -> dict[str, Any]:
     row, wrong = row_of(columns, given)
     for problem in wrong:
-        notes.misused(f"{what}: {problem}")
+        notes.misused(f"{what}: {problem}", topic=what)
     for column in ("job_id", "rank", "source", "source_row", "ingested_at_us"):
         row.pop(column, None)
     return row

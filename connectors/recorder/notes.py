@@ -19,19 +19,19 @@ class Notes:
         self.muted = False
         self._said: set[str] = set()
 
-    def misused(self, what: str) -> None:
-        """A call that makes no sense where it was made: it is ignored."""
+    def misused(self, what: str, topic: str = "misuse") -> None:
+        """A call that makes no sense where it was made, or a value that no column can hold."""
         if self.muted:
             return
         self.misuse += 1
         self.last_misuse = what
-        self.say("misuse", f"{what} (further misuse is only counted, see stats)")
+        self.say(topic, f"{what} (more of it is only counted, see stats)")
 
     def failed(self, doing: str, error: BaseException) -> None:
         """Something that the recorder tried did not work; training goes on without it."""
         self.errors += 1
         self.last_error = f"{doing}: {type(error).__name__}: {error}"
-        self.say(doing, f"{self.last_error} (training goes on; further failures are only counted)")
+        self.say(doing, f"{self.last_error} (training goes on; more of it is only counted)")
 
     def caught(self, doing: str, error: Exception) -> None:
         """An exception that must not reach the training loop: misuse when a value was wrong."""

@@ -333,7 +333,7 @@ class StepRecorder:
 
     def _unknown_phase(self, name: object) -> None:
         label = repr(name) if isinstance(name, str) else f"of type {type(name).__name__}"
-        self._notes.misused(f"there is no phase {label}: it counts as other")
+        self._notes.misused(f"there is no phase {label}: it counts as other", topic="phase")
 
 
 def outcome(kind: type[BaseException] | None, error: BaseException | None) -> str:

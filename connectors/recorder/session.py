@@ -99,7 +99,7 @@ class Session:
     ) -> None:
         """Note an event; raises TypeError or ValueError for what is none."""
         if kind not in EVENT_KINDS:
-            self._notes.misused(f"there is no kind of event {kind!r}; it is kept")
+            self._notes.misused(f"there is no kind of event {kind!r}; it is kept", topic="event")
         begin_us = whole(start_us)
         if end_us is not None and whole(end_us) < begin_us:
             raise ValueError(f"{kind} ends before it begins")

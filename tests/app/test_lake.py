@@ -143,12 +143,19 @@ def test_an_input_that_breaks_half_way_leaves_nothing(lake: Lake) -> None:
 
 
 def test_the_newest_knowledge_of_a_job_holds(lake: Lake) -> None:
-    for state in ("running", "completed"):
-        rows = pa.table({"job_id": ["j"], "state": [state], "world_size": [8]})
-        lake.append("jobs", rows, source="t")
+    known: list[dict[str, object]] = [
+        {"job_id": "j", "state": "running", "team": "vision", "world_size": 8},
+        {"job_id": "j", "state": "completed", "world_size": None, "gpu_hours": 2.5},
+        {"job_id": "k", "state": "failed"},
+    ]
+    for row in known:
+        lake.append("jobs", pa.Table.from_pylist([row]), source="t")
         time.sleep(0.002)
-    assert lake.read("jobs")["state"].to_pylist() == ["completed"]
-    assert DuckEngine(lake).run("job_list")["state"].to_pylist() == ["completed"]
+    want = [("j", "completed", "vision", 8, 2.5), ("k", "failed", None, None, None)]
+    names = ("job_id", "state", "team", "world_size", "gpu_hours")
+    for rows in (lake.read("jobs"), DuckEngine(lake).run("job_list")):
+        found = sorted(tuple(row[name] for name in names) for row in rows.to_pylist())
+        assert found == want
 
 
 def test_compaction_changes_files_and_no_rows(lake: Lake) -> None:

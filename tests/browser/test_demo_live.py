@@ -49,7 +49,7 @@ def test_the_card_names_the_slow_worker_and_a_cell_opens_its_timeline(
 ) -> None:
     running = demo("--price", "2")
     job = the_job(running, wait_for)
-    culprit = DemoConfig(lake=running.lake, job_id=job).slow_rank
+    culprit = DemoConfig(lake=running.lake, job_id=job).straggler_rank
 
     def named() -> bool:
         view = job_view(open_workspace(running.lake), job, price=None)

@@ -286,6 +286,10 @@ def test_what_is_not_known_is_named() -> None:
     no_length = ModelShape(params_total=10**9, layers=2, hidden=64)
     assert flops_per_token(no_length, Convention.PALM).reason == "seq_len of the model is not known"
     assert flops_per_token(no_length, Convention.PALM, seq_len=0).value == 6e9
+    small_input = active_params(only_n, exclude_input_embedding=True)
+    assert small_input.reason == "vocab of the model is not known"
+    selective = hardware_factor(bare, Convention.MEGATRON, Recompute.SELECTIVE)
+    assert selective.reason == "swiglu of the model is not known"
     mixture = ModelShape(params_total=10**9, moe=True)
     assert "only the total" in (flops_per_token(mixture, Convention.SIX_N).reason or "")
     unknown_experts = dataclasses.replace(LLAMA_405B, moe=True)

@@ -1,0 +1,110 @@
+"""Executive review without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+Add = Callable[..., None]
+Show = Callable[..., AppTest]
+Figures = Callable[[AppTest], list[dict[str, Any]]]
+Text = Callable[[AppTest], str]
+
+USAGE = """job_id,name,team,user,state,start,end,gpus
+acct-1,ablation,research,bob,completed,2026-11-01T00:00:00Z,2026-11-01T10:00:00Z,16
+acct-2,no end,,bob,running,2026-11-02T00:00:00Z,,16
+"""
+
+
+@pytest.fixture
+def fleet(add: Add) -> None:
+    add("worker")
+    add("usage", kind="jobs", text=USAGE)
+
+
+@pytest.mark.usefixtures("fleet")
+def test_one_sentence_then_numbers_then_money(show: Show, text_of: Text) -> None:
+    at = show(price="2.0")
+    assert not at.exception
+    said = text_of(at)
+    assert "You paid $320" in said
+    metrics = {metric.label: metric.value.replace("\\", "") for metric in at.metric}
+    assert metrics["Spend"] == "$320.04"
+    assert metrics["GPU-hours"] == "160"
+    assert metrics["Straggler tax"].endswith("%")
+    assert "GPU-hours are unknown for 1 of 3 jobs" in said
+
+
+@pytest.mark.usefixtures("fleet")
+def test_jobs_are_ranked_and_keep_their_types(show: Show, text_of: Text) -> None:
+    at = show(price="2.0")
+    jobs = at.dataframe[0].value
+    assert list(jobs["job_id"])[0] == "worker"
+    assert set(jobs["job_id"]) == {"worker", "acct-1", "acct-2"}
+    assert str(jobs["spend_usd"].dtype) == "float64"
+    by_job = jobs.set_index("job_id")["spend_usd"]
+    assert by_job["acct-1"] == 320.0
+    assert by_job.isna()["acct-2"]
+    assert "(without 1 unknown)" in text_of(at)
+
+
+@pytest.mark.usefixtures("fleet")
+def test_the_ledger_can_be_read_in_three_units(show: Show, figures: Figures) -> None:
+    at = show(price="2.0")
+    labels = figures(at)[0]["spec"]["layout"]["yaxis"]["ticktext"]
+    assert "$" in labels[0]
+    at.segmented_control(key="unit").set_value("GPU-hours").run()
+    assert not at.exception
+    labels = figures(at)[0]["spec"]["layout"]["yaxis"]["ticktext"]
+    assert "GPU-hours" in labels[0]
+    assert at.query_params["unit"] == "GPU-hours"
+
+
+@pytest.mark.usefixtures("fleet")
+def test_without_a_price_shares_are_drawn_and_dollars_are_unknown(
+    show: Show, text_of: Text, figures: Figures
+) -> None:
+    at = show()
+    assert not at.exception
+    metrics = {metric.label: metric.value for metric in at.metric}
+    assert metrics["Spend"] == metrics["Recoverable"] == "unknown"
+    assert "$0" not in text_of(at)
+    assert at.segmented_control(key="unit").options == ["%", "GPU-hours"]
+    assert "100.0 %" in figures(at)[0]["spec"]["layout"]["yaxis"]["ticktext"][0]
+
+
+@pytest.mark.usefixtures("fleet")
+def test_a_unit_that_needs_a_price_falls_back(show: Show, figures: Figures) -> None:
+    at = show(price="2.0", unit="$")
+    at.number_input(key="price").set_value(None).run()
+    assert not at.exception
+    assert "%" in figures(at)[0]["spec"]["layout"]["yaxis"]["ticktext"][0]
+
+
+@pytest.mark.usefixtures("fleet")
+def test_showback_names_the_team_that_is_not_stated(show: Show) -> None:
+    teams = show(price="2.0").dataframe[1].value.set_index("team")
+    assert teams.loc["research", "spend_usd"] == 320.0
+    assert teams.loc["no team stated", "jobs"] == 2
+
+
+def test_jobs_without_steps_have_no_ledger(add: Add, show: Show, text_of: Text) -> None:
+    add("usage", kind="jobs", text=USAGE)
+    at = show(price="2.0")
+    assert not at.exception
+    assert not at.get("plotly_chart")
+    assert "No job has per-rank steps" in text_of(at)
+
+
+@pytest.mark.usefixtures("fleet")
+def test_choices_for_a_job_rest_here(show: Show) -> None:
+    at = show(job="worker", window="100")
+    assert at.selectbox(key="job").disabled
+    assert at.selectbox(key="window").disabled
+    on_job = at.switch_page("../pages/job.py").run()
+    assert on_job.selectbox(key="job").value == "worker"
+    assert on_job.selectbox(key="window").value == "100"
+    assert not on_job.selectbox(key="job").disabled
