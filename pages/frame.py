@@ -34,12 +34,10 @@ def strip(*, is_job: bool) -> bool:
     with st.container(horizontal=True, key="strip", vertical_alignment="bottom"):
         st.selectbox(
             "Job",
-            jobs,
+            state.job_options(jobs),
             index=None,
             key=state.JOB,
             bind="query-params",
-            # A link may name a job whose first rows are still on their way, or that is gone.
-            accept_new_options=True,
             disabled=not is_job,
             help=rest,
             width=340,

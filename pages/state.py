@@ -5,6 +5,7 @@ Widgets are bound to the URL by their key; nothing else reads or writes those ke
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -48,9 +49,19 @@ def read() -> Selection:
 
 
 def start_with_job(job_id: str) -> None:
-    """Choose ``job_id`` unless the URL or the reader already named one."""
+    """Choose ``job_id`` unless the URL or the reader already named one.
+
+    It goes into the URL, so that a link keeps its job when a newer one appears.
+    """
     if JOB not in st.session_state and JOB not in st.query_params:
+        st.query_params[JOB] = job_id
         st.session_state[JOB] = job_id
+
+
+def job_options(job_ids: Sequence[str]) -> list[str]:
+    """``job_ids`` and the job that a link names, which may be gone or still on its way."""
+    named = st.session_state.get(JOB) or st.query_params.get(JOB)
+    return [*job_ids] if named is None or named in job_ids else [named, *job_ids]
 
 
 def choose_job(job_id: str) -> None:

@@ -64,7 +64,7 @@ class Pool:
 
         None when a value is not positive.
         """
-        if np.nanmin(self.centred) <= 0:
+        if not self._all_positive:
             return None
         ranks, steps = self._weights(ranks, steps)
         logs, squares = self._logs
@@ -79,7 +79,7 @@ class Pool:
 
     def tail(self) -> float | None:
         """E[max] with a fitted Pareto tail; None where there is no fit or its mean is infinite."""
-        values = np.sort(self.centred[self._there])
+        values = np.sort(self.centred[np.isfinite(self.centred)])
         fitted = fit_tail(values)
         return None if fitted is None else fitted.max_mean(self.target, values)
 
@@ -88,13 +88,18 @@ class Pool:
         return float(steps @ self._there @ ranks)
 
     @cached_property
-    def _there(self) -> npt.NDArray[np.bool_]:
-        return np.isfinite(self.centred)
+    def _there(self) -> Array:
+        """1 where a rank reported, else 0; real, so that products with it are plain BLAS calls."""
+        return np.isfinite(self.centred).astype(np.float64)
+
+    @cached_property
+    def _all_positive(self) -> bool:
+        return bool(np.nanmin(self.centred) > 0)
 
     @cached_property
     def _logs(self) -> tuple[Array, Array]:
         """Logarithm of work / mean and its square; both 0 where a rank did not report."""
-        logs = np.log(np.where(self._there, self.centred, self.mean_us) / self.mean_us)
+        logs = np.log(np.where(self._there > 0, self.centred, self.mean_us) / self.mean_us)
         return logs, logs * logs
 
     def _weights(self, ranks: Array | None, steps: Array | None) -> tuple[Array, Array]:

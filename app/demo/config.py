@@ -14,6 +14,8 @@ from steptax.app.errors import UserError
 STRAGGLERS = ("sequence", "compute", "input", "gc", "none")
 BACKENDS = ("auto", "numpy", "torch")
 MOST_WORKERS = 64
+#: What a worker prints once it has met all others.
+JOINED = "joined"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from steptax.app.demo.collective import memory_bytes, shared_memory
-from steptax.app.demo.config import DemoConfig, WorkerResult, WorkerSpec, usable_cores
+from steptax.app.demo.config import JOINED, DemoConfig, WorkerResult, WorkerSpec, usable_cores
 from steptax.app.demo.model import Shape
 from steptax.app.demo.plan import Contention
 from steptax.app.demo.records import record_event
@@ -38,13 +38,14 @@ ONE_THREAD = dict.fromkeys(
 class EndedRank:
     """A worker that is no more: its exit code, or the signal that ended it.
 
-    ``message`` is the last line of its standard error, ``result`` what a worker says that has
-    done all its steps; None where there is none.
+    ``joined`` tells whether it had met the others. ``message`` is the last line of its standard
+    error, ``result`` what a worker says that has done all its steps; None where there is none.
     """
 
     rank: int
     exit_code: int | None
     signal: str | None
+    joined: bool
     message: str | None
     result: WorkerResult | None
 
@@ -145,6 +146,9 @@ class DemoJob:
             failed = [ended for ended in fresh if ended.failed]
             if failed and self._failure is None and not self._stopping.is_set():
                 self._failure = self._record_failure(failed)
+                if any(not ended.joined for ended in failed):
+                    # The group never formed: nobody is to wait for it, as no launcher would.
+                    self._signal_alive(signal.SIGTERM)
             alive = tuple(r for r in range(len(self._processes)) if r not in self._ended)
             dead = tuple(self._ended[rank] for rank in sorted(self._ended))
             return DemoState(alive, dead, bool(dead) and not alive, self._failure)
@@ -266,23 +270,23 @@ class DemoJob:
 
     def _reap(self, rank: int, process: subprocess.Popen[bytes]) -> EndedRank:
         """What is known of a worker that has ended."""
-        said, complained = (_last_line(stream) for stream in self._output[rank])
+        said, complained = (_last_lines(stream) for stream in self._output[rank])
         code = process.returncode
         return EndedRank(
             rank,
             exit_code=code if code >= 0 else None,
             signal=_signal_name(-code) if code < 0 else None,
-            message=complained,
-            result=WorkerResult(**json.loads(said)) if said and code == 0 else None,
+            joined=JOINED in said,
+            message=complained[-1] if complained else None,
+            result=WorkerResult(**json.loads(said[-1])) if len(said) > 1 and code == 0 else None,
         )
 
 
-def _last_line(stream: IO[bytes]) -> str | None:
-    """The last line that a process wrote, of its last 16 KiB; None when it wrote none."""
+def _last_lines(stream: IO[bytes]) -> list[str]:
+    """The lines in the last 16 KiB that a process wrote."""
     stream.seek(0, os.SEEK_END)
     stream.seek(max(0, stream.tell() - (1 << 14)))
-    lines = stream.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else None
+    return stream.read().decode(errors="replace").strip().splitlines()
 
 
 def _signal_name(number: int) -> str:

@@ -1,7 +1,8 @@
 """One worker process of the demo: ``python -m steptax.app.demo.worker SPEC``.
 
 It ends with exit code 0 after its steps or when asked to stop, and 1 with one line of explanation
-on its standard error when the job failed. Its last line of standard output is a `WorkerResult`.
+on its standard error when the job failed. On its standard output it says when it has met the
+others, and at last its `WorkerResult`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 
 from steptax.app.demo import plan
 from steptax.app.demo.collective import AllReduce, Mesh, SharedMemoryMean
-from steptax.app.demo.config import WorkerResult, WorkerSpec
+from steptax.app.demo.config import JOINED, WorkerResult, WorkerSpec
 from steptax.app.demo.corpus import ColdShard, Shard, library_files, mean_tokens
 from steptax.app.demo.handicap import LeakyHeap, RepeatedModel
 from steptax.app.demo.model import Model, NumpyModel, Shape
@@ -58,6 +59,7 @@ class Worker:
             self.model = RepeatedModel(self.model, contention.passes)
         mesh = Mesh(spec.rank, spec.inbox_fd, spec.peer_fds)
         mesh.meet(max(START_TIMEOUT_S, spec.collective_timeout_s))
+        _say(JOINED)
         self.reduce = make_reduce(mesh)
         self.tokens = self._agree(wish)
         self.shard = self._shard(files[spec.rank :: spec.workers], context)
@@ -179,6 +181,12 @@ def backend(spec: WorkerSpec, shape: Shape) -> tuple[Model, Callable[[Mesh], All
     )
 
 
+def _say(line: str) -> None:
+    """Tell the supervisor, who reads it when this process has ended."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def _stop(_signal: int, _frame: FrameType | None) -> None:
     """Leave through every ``with``, once, so that the records are written down."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -212,9 +220,9 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 0
     except SteptaxError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        sys.stderr.write(f"{error}\n")
         return 1
-    print(json.dumps(asdict(result)))  # noqa: T201
+    _say(json.dumps(asdict(result)))
     return 0
 
 

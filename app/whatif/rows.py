@@ -276,13 +276,16 @@ def _types(column: pa.ChunkedArray, where: str) -> tuple[tuple[str, ...], Ints]:
         array = array.dictionary_encode()
     if array.null_count:
         raise InputError(f"{array.null_count} operations have no type", where=where)
-    codes, _ = _chunk_numbers(array.indices, where)
+    codes = _chunk_numbers(array.indices, where)[0].astype(np.intp)
     names = [canonical(str(n)) for n in array.dictionary.to_pylist()]
-    used = np.bincount(codes, minlength=len(names)) > 0
+    used = np.zeros(len(names), bool)
+    used[codes] = True
     types = sorted({n for n, u in zip(names, used, strict=True) if u})
+    if types == names[: len(types)]:
+        return tuple(types), codes
     position = {name: i for i, name in enumerate(types)}
-    lut = np.array([position.get(n, 0) for n in names], np.int32)
-    return tuple(types), lut[codes]
+    table = np.array([position.get(n, 0) for n in names], np.intp)
+    return tuple(types), table.take(codes)
 
 
 def _compute_stream(

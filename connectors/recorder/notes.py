@@ -30,13 +30,13 @@ class Notes:
     def failed(self, doing: str, error: BaseException) -> None:
         """Something that the recorder tried did not work; training goes on without it."""
         self.errors += 1
-        self.last_error = f"{doing}: {type(error).__name__}: {error}"
+        self.last_error = f"{doing}: {type(error).__name__}: {_words(error)}"
         self.say(doing, f"{self.last_error} (training goes on; more of it is only counted)")
 
     def caught(self, doing: str, error: Exception) -> None:
         """An exception that must not reach the training loop: misuse when a value was wrong."""
         if isinstance(error, (TypeError, ValueError, OverflowError)):
-            self.misused(f"{doing}: {error}")
+            self.misused(f"{doing}: {_words(error)}")
         else:
             self.failed(doing, error)
 
@@ -47,3 +47,10 @@ class Notes:
         self._said.add(topic)
         with contextlib.suppress(Exception):  # a log handler of the host program may raise
             logger.warning("%s", message)
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an exception of the host program may not even say what it is
+        return "no message"

@@ -14,14 +14,13 @@ import contextlib
 import json
 import os
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import quote
 
-from steptax.connectors.recorder.columns import TABLES, Column
+from steptax.connectors.recorder.columns import TABLES
 from steptax.connectors.recorder.rows import Columns
 
-#: Table, columns, number of rows -> the bytes of a segment.
-Encoder = Callable[[str, Columns, int], bytes]
+#: Columns, number of rows -> the bytes of a segment of ``steps``.
+Encoder = Callable[[Columns, int], bytes]
 
 
 def job_folder(job_id: str) -> str:
@@ -30,7 +29,10 @@ def job_folder(job_id: str) -> str:
 
 
 class SegmentWriter:
-    """Appends segments of one job. ``steps`` come in the given encoding, the rest as JSON Lines."""
+    """Appends segments of one job: ``steps`` by ``encoder`` as Parquet, the rest as JSON Lines.
+
+    Without an encoder everything is JSON Lines.
+    """
 
     def __init__(self, root: str, job_id: str, encoder: Encoder | None) -> None:
         self._tables = os.path.join(root, "tables")
@@ -43,14 +45,16 @@ class SegmentWriter:
         Raises OSError when the disk does not take them; nothing is visible then.
         """
         steps = columns["step"] if table == "steps" else (0,)
-        encoder = self._encoder if table == "steps" and self._encoder else encode_json_lines
-        suffix = "jsonl" if encoder is encode_json_lines else "parquet"
+        if table == "steps" and self._encoder is not None:
+            data, suffix = self._encoder(columns, rows), "parquet"
+        else:
+            data, suffix = encode_json_lines(table, columns, rows), "jsonl"
         unique = os.urandom(4).hex()
         name = f"live-{now_us:017d}-{min(steps)}-{max(steps)}-{rows}-{unique}.{suffix}"
         folder = os.path.join(self._tables, table)
         if table != "jobs":
             folder = os.path.join(folder, self._job_folder)
-        write_whole(folder, name, encoder(table, columns, rows))
+        write_whole(folder, name, data)
 
 
 def encode_json_lines(table: str, columns: Columns, rows: int) -> bytes:
@@ -60,50 +64,6 @@ def encode_json_lines(table: str, columns: Columns, rows: int) -> bytes:
     values = zip(*(columns.get(name, nothing) for name in names), strict=True)
     encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
     return "".join(f"{encode(dict(zip(names, row, strict=True)))}\n" for row in values).encode()
-
-
-def parquet_encoder() -> Encoder:
-    """The encoder that needs pyarrow; raises ImportError without it.
-
-    zstd at level 1, integers delta-encoded, text by dictionary: a dozen bytes a row.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    kinds = {
-        "text": pa.string(),
-        "int": pa.int64(),
-        "int32": pa.int32(),
-        "real": pa.float64(),
-        "flag": pa.bool_(),
-    }
-
-    def field(column: Column) -> Any:
-        return pa.field(column.name, kinds[column.kind], nullable=not column.required)
-
-    schemas = {table: pa.schema([field(c) for c in columns]) for table, columns in TABLES.items()}
-
-    def encode(table: str, columns: Columns, rows: int) -> bytes:
-        schema = schemas[table]
-        arrays = [
-            pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(rows, f.type)
-            for f in schema
-        ]
-        buffer = pa.BufferOutputStream()
-        pq.write_table(
-            pa.Table.from_arrays(arrays, schema=schema),
-            buffer,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=[c.name for c in TABLES[table] if c.kind == "text"],
-            column_encoding={
-                c.name: "DELTA_BINARY_PACKED" for c in TABLES[table] if c.kind.startswith("int")
-            },
-        )
-        data: bytes = buffer.getvalue().to_pybytes()
-        return data
-
-    return encode
 
 
 def write_whole(folder: str, name: str, data: bytes) -> None:

@@ -12,18 +12,14 @@ from steptax.connectors.recorder.columns import EVENT_KINDS
 from steptax.connectors.recorder.device import CudaDevice, DeviceName
 from steptax.connectors.recorder.identity import Identity
 from steptax.connectors.recorder.notes import Notes
+from steptax.connectors.recorder.parquet import steps_encoder
 from steptax.connectors.recorder.rows import FinishedStep
-from steptax.connectors.recorder.segments import (
-    Encoder,
-    SegmentWriter,
-    job_folder,
-    parquet_encoder,
-)
+from steptax.connectors.recorder.segments import Encoder, SegmentWriter, job_folder
 from steptax.connectors.recorder.shipper import Shipper, read_beat
 from steptax.connectors.recorder.values import rank_list, text, whole
 
 #: How long closing waits for the disk.
-DISK_WAIT_S = 10.0
+DISK_WAIT_S = 30.0
 
 
 class Settings(NamedTuple):
@@ -135,7 +131,7 @@ class Session:
         """None: JSON Lines. Importing pyarrow takes a while: now, before training begins."""
         if self.encoding in ("auto", "parquet"):
             try:
-                encoder = parquet_encoder()
+                encoder = steps_encoder()
             except Exception as error:  # absent, or broken in a way of its own
                 if self.encoding == "parquet":
                     self._notes.failed("pyarrow cannot be used, JSON Lines instead", error)

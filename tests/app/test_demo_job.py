@@ -57,8 +57,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def trains(lake: Path) -> bool:
-    """Whether the job has got as far as writing records."""
-    return lake.exists() and any(path.is_file() for path in lake.rglob("*"))
+    """Whether the job has got as far as writing records of steps."""
+    return any((lake / "tables" / "steps").glob("*/live-*"))
 
 
 def test_ranks_train_one_model_and_its_loss_falls(start: Start, tmp_path: Path) -> None:
@@ -164,6 +164,22 @@ def test_a_killed_worker_is_named_and_the_others_time_out(start: Start, tmp_path
         assert survivor.exit_code == 1
         assert survivor.message == "collective timed out after 1 s: rank 2 never arrived"
     assert state.failure == "rank 2 was ended by SIGKILL"
+
+
+def test_when_a_worker_cannot_join_nobody_waits_for_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = subprocess.Popen
+
+    def rank_1_is_broken(command: list[str], **kwargs: Any) -> subprocess.Popen[bytes]:
+        if '"rank": 1' in command[-1]:
+            command = [sys.executable, "-c", "import sys; sys.exit('no such library')"]
+        return real(command, **kwargs)
+
+    monkeypatch.setattr(subprocess, "Popen", rank_1_is_broken)
+    state = start(collective_timeout_s=600).wait()
+    assert state.finished
+    assert state.failure == "rank 1 exited with code 1: no such library"
 
 
 SUPERVISOR = """

@@ -14,8 +14,8 @@ from steptax.app.lake import Lake
 pytestmark = pytest.mark.slow
 
 SLOW = 2
-WORKERS = 4
-STEPS = 40
+WORKERS = 3
+STEPS = 30
 WARM_UP = 5
 
 
@@ -29,8 +29,8 @@ def train(lake: Path, straggler: str) -> dict[str, np.ndarray]:
             straggler=straggler,
             straggler_rank=SLOW,
             steps=STEPS,
-            step_target_ms=100,
-            checkpoint_every=15,
+            step_target_ms=80,
+            checkpoint_every=10,
         )
     )
     try:
@@ -104,7 +104,7 @@ def test_compute_straggler_computes_the_same_for_longer(tmp_path: Path) -> None:
 def test_input_straggler_waits_for_its_storage(tmp_path: Path) -> None:
     seen = train(tmp_path / "lake", "input")
     assert excess(seen["input_us"]) > 5
-    assert excess(seen["compute_us"]) < 1.15
+    assert excess(seen["compute_us"]) < 1.5
     assert 0.8 < excess(seen["seq_sq_sum"]) < 1.25
 
 
@@ -112,14 +112,15 @@ def test_gc_straggler_pauses_every_few_steps(tmp_path: Path) -> None:
     seen = train(tmp_path / "lake", "gc")
     pauses = np.nan_to_num(seen["gc_us"])
     assert excess(pauses) > 5
-    assert excess(seen["compute_us"]) < 1.15
+    assert excess(seen["compute_us"]) < 2
     slow = pauses[:, SLOW]
-    assert 0.2 < (slow > slow.max() / 4).mean() < 0.5
+    collects = (np.arange(WARM_UP, STEPS) % 3) == 2
+    assert np.median(slow[collects]) > 5 * np.median(slow[~collects])
 
 
 def test_without_a_straggler_all_compute_alike(tmp_path: Path) -> None:
     seen = train(tmp_path / "lake", "none")
     means = seen["compute_us"].mean(axis=0)
-    assert means.max() < 1.5 * means.min()
+    assert means.max() < 2 * means.min()
     squares = seen["seq_sq_sum"].mean(axis=0)
     assert squares.max() < 1.3 * squares.min()

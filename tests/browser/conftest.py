@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from steptax.app.serve import free_port, server_command, wait_until_healthy
 
@@ -36,6 +36,8 @@ def browser() -> Iterator[Browser]:
     path = os.environ.get("STEPTAX_CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
     if path is None:
         pytest.skip("no Chromium on this machine (set STEPTAX_CHROMIUM to its path)")
+    # Two cores train a model, serve pages and draw them at once.
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield chromium

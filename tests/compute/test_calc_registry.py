@@ -59,6 +59,16 @@ CALLS: dict[str, dict[str, Any]] = {
 OWN = sorted(CALLS)
 
 
+def test_only_losses_may_be_negative() -> None:
+    free = {
+        p.name
+        for entry in CALCULATORS.values()
+        for p in entry.parameters
+        if p.kind in (Kind.REAL, Kind.INT, Kind.REALS) and p.minimum is None and p.above is None
+    }
+    assert free == {"loss", "target_loss"}
+
+
 def test_every_calculator_has_a_call_here() -> None:
     assert set(CALLS) == {c.name for c in CALCULATORS.values()}
 
@@ -133,6 +143,8 @@ def test_negative_and_wrong_unit_inputs_are_named(name: str) -> None:
         for value in bad:
             if value is None and not parameter.required:
                 continue
+            if value in (-1, "-2.5") and parameter.minimum is None and parameter.above is None:
+                continue  # A loss may be negative.
             with pytest.raises(UserError) as caught:
                 entry.run({**CALLS[name], parameter.name: value})
             assert caught.value.where == parameter.name

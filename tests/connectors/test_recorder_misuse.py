@@ -203,7 +203,7 @@ def test_calls_of_another_thread_do_not_enter_the_step(tmp_path: Path) -> None:
         {"queue_limit": -1},
         {"lake": None},
         {"world_size": "many"},
-        {"job_id": Hostile()},
+        {"job_id": Hostile},
     ],
     ids=str,
 )
@@ -211,6 +211,7 @@ def test_a_recorder_that_cannot_be_made_does_nothing(
     wrong: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings_: dict[str, Any] = {"lake": tmp_path, "job_id": "j", "rank": 0, "world_size": 1}
+    wrong = {name: Hostile() if value is Hostile else value for name, value in wrong.items()}
     with (
         caplog.at_level(logging.WARNING, "steptax.recorder"),
         StepRecorder(**{**settings_, **wrong}) as rec,

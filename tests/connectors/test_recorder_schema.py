@@ -8,15 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis.strategies as st
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
 
 from steptax.app.lake.lake import Lake
 from steptax.app.lake.segments import parse_name
 from steptax.app.schema import table
-from steptax.connectors.recorder import segments
 from steptax.connectors.recorder.columns import EVENT_KINDS, TABLES
+from steptax.connectors.recorder.parquet import memory, steps_encoder
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "connectors" / "recorder").glob("*.py"))
@@ -26,6 +28,12 @@ KINDS = {
     "int32": pa.int32(),
     "real": pa.float64(),
     "flag": pa.bool_(),
+}
+VALUES: dict[str, st.SearchStrategy[object]] = {
+    "text": st.text(max_size=5),
+    "int": st.integers(-(2**63), 2**63 - 1),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "real": st.floats(allow_nan=False),
 }
 
 RECORD = """
@@ -94,7 +102,7 @@ def test_parquet_has_the_types_of_the_lake() -> None:
         "source": ["recorder"],
         "ingested_at_us": [1],
     }
-    data = segments.parquet_encoder()("steps", columns, 1)
+    data = steps_encoder()(columns, 1)
     found = pq.read_table(pa.BufferReader(data))
     assert found.schema.equals(table("steps").arrow, check_metadata=False)
     column = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
@@ -160,3 +168,29 @@ def test_records_on_other_pythons(version: str, tmp_path: Path) -> None:
         pytest.skip(f"python{version} is not installed")
     out = run_python("import sys\n" + RECORD, str(tmp_path), python=python)
     assert out.split()[1] == "9"
+
+
+def test_parquet_is_written_without_importing_pandas(tmp_path: Path) -> None:
+    out = run_python(
+        "import sys\n" + RECORD + "print([m for m in ('pandas', 'torch') if m in sys.modules])",
+        str(tmp_path),
+    )
+    assert out.split() == ["parquet", "9", "[]"]
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["text", "int", "int32", "real"]).flatmap(
+        lambda kind: st.tuples(
+            st.just(kind), st.lists(st.one_of(st.none(), VALUES[kind]), min_size=1, max_size=40)
+        )
+    )
+)
+def test_the_memory_of_a_column_is_what_arrow_makes_of_it(
+    column: tuple[str, list[object]],
+) -> None:
+    kind, values = column
+    buffers = [None if data is None else pa.py_buffer(data) for data in memory(kind, values)]
+    found = pa.Array.from_buffers(KINDS[kind], len(values), buffers)
+    found.validate(full=True)
+    assert found.equals(pa.array(values, KINDS[kind]))

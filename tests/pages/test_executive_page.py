@@ -19,6 +19,11 @@ acct-2,no end,,bob,running,2026-11-02T00:00:00Z,,16
 """
 
 
+def numbers(at: AppTest) -> dict[str, str]:
+    """Headline numbers by their title, as they read."""
+    return {m.label.replace("\\", ""): m.value.replace("\\", "") for m in at.metric}
+
+
 @pytest.fixture
 def fleet(add: Add) -> None:
     add("worker")
@@ -31,7 +36,7 @@ def test_one_sentence_then_numbers_then_money(show: Show, text_of: Text) -> None
     assert not at.exception
     said = text_of(at)
     assert "You paid $320" in said
-    metrics = {metric.label: metric.value.replace("\\", "") for metric in at.metric}
+    metrics = numbers(at)
     assert metrics["Spend"] == "$320.04"
     assert metrics["GPU-hours"] == "160"
     assert metrics["Straggler tax"].endswith("%")
@@ -42,7 +47,7 @@ def test_one_sentence_then_numbers_then_money(show: Show, text_of: Text) -> None
 def test_jobs_are_ranked_and_keep_their_types(show: Show, text_of: Text) -> None:
     at = show(price="2.0")
     jobs = at.dataframe[0].value
-    assert list(jobs["job_id"])[0] == "worker"
+    assert jobs["job_id"].iloc[0] == "worker"
     assert set(jobs["job_id"]) == {"worker", "acct-1", "acct-2"}
     assert str(jobs["spend_usd"].dtype) == "float64"
     by_job = jobs.set_index("job_id")["spend_usd"]
@@ -60,7 +65,6 @@ def test_the_ledger_can_be_read_in_three_units(show: Show, figures: Figures) -> 
     assert not at.exception
     labels = figures(at)[0]["spec"]["layout"]["yaxis"]["ticktext"]
     assert "GPU-hours" in labels[0]
-    assert at.query_params["unit"] == "GPU-hours"
 
 
 @pytest.mark.usefixtures("fleet")
@@ -69,7 +73,7 @@ def test_without_a_price_shares_are_drawn_and_dollars_are_unknown(
 ) -> None:
     at = show()
     assert not at.exception
-    metrics = {metric.label: metric.value for metric in at.metric}
+    metrics = numbers(at)
     assert metrics["Spend"] == metrics["Recoverable"] == "unknown"
     assert "$0" not in text_of(at)
     assert at.segmented_control(key="unit").options == ["%", "GPU-hours"]

@@ -28,6 +28,11 @@ def by_name(figures: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {figure["id"].rsplit("-", 1)[-1]: figure for figure in figures}
 
 
+def numbers(at: AppTest) -> dict[str, str]:
+    """Headline numbers by their title, as they read."""
+    return {m.label.replace("\\", ""): m.value.replace("\\", "") for m in at.metric}
+
+
 def heartbeat(lake: Lake, job: str, rank: int, *, age_s: float = 0.0, **more: Any) -> None:
     """What a recorder writes about itself once a second."""
     now_us = time.time_ns() // 1000 - int(age_s * 1e6)
@@ -55,10 +60,10 @@ def test_the_culprit_is_named_with_its_numbers(add: Add, show: Show, text_of: Te
     assert "Rank 5 makes the other 7 wait" in said
     for words in ("job utilisation", "rank 5", "host node-1, GPU 1", "PP stage 1 · DP replica 2"):
         assert words in said
-    metrics = {metric.label: metric.value for metric in at.metric}
+    metrics = numbers(at)
     assert metrics["Straggler tax"].endswith("%")
     assert metrics["Slowdown S"].endswith("×")
-    assert metrics["Recoverable"].replace("\\", "").startswith("$0.0")
+    assert metrics["Recoverable"].startswith("$0.0")
     # Formula and metric id are on hover.
     help_text = next(m for m in at.metric if m.label == "Slowdown S").proto.help
     assert "ideal step times" in help_text
@@ -113,7 +118,6 @@ def test_typing_a_rank_and_a_step(add: Add, show: Show, figures: Figures) -> Non
     at.number_input(key="rank").set_value(2)
     at.number_input(key="step").set_value(11).run()
     assert "##### Step 11, rank by rank" in [m.value for m in at.markdown]
-    assert at.query_params["rank"] == "2"
     marks = by_name(figures(at))["heat"]["spec"]["layout"]["annotations"]
     assert {(mark["x"], mark["y"]) for mark in marks} == {(0, 2), (11, 1)}
 
@@ -146,7 +150,7 @@ def test_a_step_that_is_not_there_is_an_answer(add: Add, show: Show) -> None:
 def test_without_a_price_no_dollar_is_shown(add: Add, show: Show, text_of: Text) -> None:
     add("worker")
     at = show(JOB, job="worker")
-    metrics = {metric.label: metric.value for metric in at.metric}
+    metrics = numbers(at)
     assert metrics["Spend"] == metrics["Recoverable"] == "unknown"
     said = text_of(at)
     assert "no price is set" in said
@@ -256,13 +260,12 @@ def test_old_data_and_stopped_ranks_are_called_out(
     assert any("the newest step ended" in warning.value for warning in at.warning)
 
 
-def test_the_window_is_kept_in_the_url(add: Add, show: Show, text_of: Text) -> None:
+def test_the_window_limits_what_the_numbers_rest_on(add: Add, show: Show, text_of: Text) -> None:
     add("long", steps=150)
     at = show(JOB, job="long", window="100")
     assert "steps 50 to 149" in text_of(at)
     at.selectbox(key="window").set_value("all").run()
     assert "steps 0 to 149" in text_of(at)
-    assert at.query_params["window"] == "all"
 
 
 def test_normalised_times_have_no_milliseconds(add: Add, show: Show, figures: Figures) -> None:
@@ -274,5 +277,5 @@ def test_normalised_times_have_no_milliseconds(add: Add, show: Show, figures: Fi
     found = by_name(figures(at))
     assert found["series"]["spec"]["layout"]["yaxis"]["title"]["text"] == "units"
     assert found["heat"]["spec"]["data"][0]["colorbar"]["title"]["text"] == "units"
-    metrics = {metric.label: metric.value for metric in at.metric}
+    metrics = numbers(at)
     assert metrics["Spend"] == metrics["GPU-hours"] == "unknown"
