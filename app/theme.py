@@ -100,7 +100,12 @@ def palette_of(theme_type: str | None) -> Palette:
 
 def theme_options() -> dict[str, str]:
     """Options of the page server that give both screens these colours, by their dotted name."""
-    options = {"theme.baseRadius": "0.4rem", "theme.showWidgetBorder": "true"}
+    options = {
+        "theme.baseRadius": "0.4rem",
+        "theme.showWidgetBorder": "true",
+        # Small enough that "unknown" and "$1,240,000" fit a card on a telephone.
+        "theme.metricValueFontSize": "1.5rem",
+    }
     for name, palette in (("light", LIGHT), ("dark", DARK)):
         options |= {
             f"theme.{name}.primaryColor": palette.primary,

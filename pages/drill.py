@@ -33,10 +33,13 @@ def draw(view: JobView, budget_bytes: int) -> None:
         _heat(view, rank, step, budget_bytes)
     with right:
         _ranks(view)
-    _step(view, rank, step)
-    _series(view, step)
-    if view.grid is not None:
-        _grid(view.grid, time_unit(view))
+    with st.container():
+        _step(view, rank, step)
+    with st.container():
+        _series(view, step)
+    with st.container():
+        if view.grid is not None:
+            _grid(view.grid, time_unit(view))
 
 
 def _focus(view: JobView) -> tuple[int | None, int]:

@@ -10,9 +10,12 @@ import streamlit as st
 from steptax.app.errors import NotFoundError, SteptaxError
 from steptax.pages import data, parts, state
 
-# The page begins right under the navigation; the default leaves a sixth of a screen empty.
+# The page begins right under the navigation; the default leaves a sixth of a screen empty. A live
+# page would blink if what is being replaced were dimmed.
 _STYLE = """
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }
+[data-stale="true"] { opacity: 1 !important; transition: none !important; }
+.st-key-kpis { align-items: stretch; }
 [data-testid="stPopoverBody"] { min-width: min(40rem, 92vw); }
 @media (max-width: 640px) { .stMainBlockContainer { padding-left: 1rem; padding-right: 1rem; } }
 """

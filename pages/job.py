@@ -50,15 +50,20 @@ def _body(live: bool) -> None:
         view = data.job(chosen, str(chosen.job_id))
         if live and not view.coverage.is_live:
             st.rerun()  # the job ended: draw once more, at rest
-        _head(view)
+        # Each part has a place of its own: a banner that comes and goes would otherwise shift what
+        # follows it to another place, where the browser would build it anew.
+        with st.container():
+            _head(view)
         left, right = st.columns([13, 9], gap="medium")
         with left:
             _card(view)
         with right:
             _numbers(view)
             parts.notes(view.coverage.warnings)
-        drill.draw(view, LIVE_BYTES if live else PAGE_BYTES)
-        _ledger(view)
+        with st.container():
+            drill.draw(view, LIVE_BYTES if live else PAGE_BYTES)
+        with st.container():
+            _ledger(view)
 
 
 def _head(view: JobView) -> None:

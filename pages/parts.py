@@ -146,7 +146,9 @@ def number(
     title: str, measure: Any, metric_id: str, *about: str, spark: Sequence[float] = ()
 ) -> None:
     """One headline number: what it rests on under it, its formula and all digits on hover."""
-    with st.container(key=f"kpi_{metric_id}", width=_KPI_PX, gap=None, border=True):
+    with st.container(
+        key=f"kpi_{metric_id}", width=_KPI_PX, height="stretch", gap=None, border=True
+    ):
         st.metric(
             plain(title),
             plain(value_text(measure, title)),
@@ -182,20 +184,25 @@ def notes(texts: Sequence[str]) -> None:
 def _column_config(table: Table) -> dict[str, Any]:
     config: dict[str, Any] = {}
     for column in table.columns:
+        common: dict[str, Any] = {
+            "label": column.title,
+            "help": column.help,
+            "width": column.width_px,
+        }
         if column.kind == "text":
-            made = st.column_config.TextColumn(column.title, help=column.help)
+            made = st.column_config.TextColumn(**common)
         elif column.kind == "time":
             made = st.column_config.DatetimeColumn(
-                column.title, help=column.help, format="YYYY-MM-DD HH:mm:ss", timezone="UTC"
+                **common, format="YYYY-MM-DD HH:mm:ss", timezone="UTC"
             )
         else:
-            made = st.column_config.NumberColumn(
-                column.title, help=column.help, format=table.number_format(column), width=96
-            )
+            common["width"] = column.width_px or _NUMBER_PX
+            made = st.column_config.NumberColumn(**common, format=table.number_format(column))
         config[column.key] = made
     return config
 
 
+_NUMBER_PX = 96
 _KPI_PX = 168
 
 _CARD_STYLE = """

@@ -13,14 +13,14 @@ from steptax.app.views.models import HealthView, JobSummary
 def jobs_table(jobs: Sequence[JobSummary]) -> Table:
     """One line per job, in the order given."""
     columns = (
-        Column("job_id", "job", "text"),
+        Column("job_id", "job", "text", width_px=200),
         Column("recoverable_usd", "recoverable", "usd", "what persistent stragglers cost"),
         Column("straggler_tax", "straggler tax", "ratio", "waiting / paid GPU time"),
         Column("spend_usd", "spend", "usd", "GPU-hours x price"),
         Column("gpu_hours", "GPU-hours", "number"),
-        Column("dominant_cause", "largest loss", "text"),
-        Column("team", "team", "text"),
-        Column("owner", "owner", "text"),
+        Column("dominant_cause", "largest loss", "text", width_px=320),
+        Column("team", "team", "text", width_px=110),
+        Column("owner", "owner", "text", width_px=90),
         Column("state", "state", "text"),
         Column("world_size", "ranks", "count"),
         Column("start_us", "start", "time"),

@@ -52,7 +52,7 @@ def heat_figure(
             zmax=heat.colour_limit_ms * to_unit,
             zmid=0,
             colorscale=_scale(palette.diverging),
-            colorbar={"title": {"text": unit}, "thickness": 12, "outlinewidth": 0, "x": 1.0},
+            colorbar={"title": {"text": unit}, "thickness": 12, "outlinewidth": 0, "x": 1.02},
             hovertemplate=(
                 f"rank %{{y}}<br>step %{{x}}<br>{peak} %{{z:+.3~g}} {unit}<extra></extra>"
             ),
@@ -159,7 +159,7 @@ def grid_figure(grid: Grid, palette: Palette, unit: str = "ms") -> go.Figure:
             zmax=limit,
             zmid=0,
             colorscale=_scale(palette.diverging),
-            colorbar={"title": {"text": unit}, "thickness": 12, "outlinewidth": 0, "x": 1.0},
+            colorbar={"title": {"text": unit}, "thickness": 12, "outlinewidth": 0, "x": 1.02},
             # A number in each cell, as long as there is room for it.
             texttemplate=f"%{{z:+.{digits}f}}" if cells.size <= _LABELLED_CELLS else None,
             hovertemplate=(
@@ -226,8 +226,8 @@ def _mark(
     row = _place(heat.ranks, heat.rank_edges, rank)
     column = _place(heat.steps, heat.step_edges, step)
     if row is not None:
-        where = {"x": 0, "xref": "x domain", "xanchor": "right", "y": row, "yref": "y"}
-        figure.add_annotation(text="\N{BLACK RIGHT-POINTING TRIANGLE}", **where, **common)
+        where = {"x": 1, "xref": "x domain", "xanchor": "left", "y": row, "yref": "y"}
+        figure.add_annotation(text="\N{BLACK LEFT-POINTING TRIANGLE}", **where, **common)
     if column is not None:
         where = {"x": column, "xref": "x", "y": 1, "yref": "y domain", "yanchor": "bottom"}
         figure.add_annotation(text="\N{BLACK DOWN-POINTING TRIANGLE}", **where, **common)

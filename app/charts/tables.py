@@ -47,6 +47,8 @@ class Column:
     title: str
     kind: Kind
     help: str | None = None
+    width_px: int | None = None
+    """None: as the content wants it."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from steptax.app.charts.style import blank, pattern
 from steptax.app.theme import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Palette
 from steptax.app.views.models import PhaseBar, StepTimeline
 
-#: Own work first, then what comes once the rank is ready; what is not known comes last.
+#: Own work first, then what comes once the rank is ready. What no phase covers is taken for own
+#: work: gaps of the host, or all of it where phases were not measured.
 PHASE_ORDER = (
     "input",
     "h2d",
@@ -17,9 +18,9 @@ PHASE_ORDER = (
     "other",
     "checkpoint",
     "communication",
+    "unmeasured",
     "wait",
     "transfer",
-    "unmeasured",
 )
 
 #: Colour and pattern of each phase: the pattern tells them apart where the colour does not.

@@ -16,6 +16,8 @@ Unit = Literal["$", "%", "GPU-hours"]
 
 _FORMAT_UNIT = {"$": "USD", "%": "ratio", "GPU-hours": "GPU-hours"}
 _SECONDS_PER_HOUR = 3600.0
+#: Share of the paid amount below which a bar would be thinner than a pixel or two.
+_SEEN_RATIO = 0.001
 
 
 def units_of(ledger: Sequence[LedgerLine]) -> tuple[Unit, ...]:
@@ -42,13 +44,14 @@ def amount(line: LedgerLine, unit: Unit) -> float | None:
 def waterfall_figure(ledger: Sequence[LedgerLine], unit: Unit, palette: Palette) -> go.Figure:
     """Paid at the top, each loss taken away, then what is no loss.
 
-    Buckets that are empty or were not measured have no bar; the table lists them.
+    Buckets that are too small to see or were not measured have no bar; the table lists them.
     """
     amounts = [(line, amount(line, unit)) for line in ledger]
-    losses = [(line, value) for line, value in amounts if value and line.is_loss]
-    rest = [(line, value) for line, value in amounts if value and not line.is_loss]
-    losses.sort(key=lambda item: -abs(item[1]))
-    paid = sum(value for _, value in (*losses, *rest))
+    known = [(line, value) for line, value in amounts if value is not None]
+    paid = sum(value for _, value in known)
+    seen = [(line, value) for line, value in known if value and value >= _SEEN_RATIO * paid]
+    losses = sorted(((n, v) for n, v in seen if n.is_loss), key=lambda item: -item[1])
+    rest = [(line, value) for line, value in seen if not line.is_loss]
     # A bar floats from `base`; each loss begins where what is left of the paid amount ends.
     names, sizes, bases, colours, patterns = ["paid"], [paid], [0.0], [palette.neutral], [""]
     left = paid
@@ -106,9 +109,9 @@ def _label(value: float, paid: float, unit: Unit) -> str:
 
 
 def _wrap(title: str, width: int = 28) -> str:
-    """Long names in lines, so that they leave room for the bars."""
+    """What comes before a comma, in lines, so that names leave room for the bars."""
     lines = [""]
-    for word in title.split():
+    for word in title.split(",")[0].split():
         if lines[-1] and len(lines[-1]) + len(word) >= width:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()

@@ -61,10 +61,12 @@ class Attempt:
 
     @property
     def is_over(self) -> bool:
-        """Whether the last that was heard of it is that its processes ended."""
-        return any(
-            e.kind in ("process_end", *BREAKS) and e.last_us == self.end_us for e in self.events
-        )
+        """Whether an event says that its processes ended, and nothing began after that."""
+        ends = [e.last_us for e in self.events if e.kind in ("process_end", *BREAKS)]
+        begun = [e.start_us for e in self.events]
+        if len(self.steps):
+            begun.append(int(self.steps.start_us.max()))
+        return bool(ends) and max(ends) >= max(begun)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +149,7 @@ def _clock(steps: Executions) -> list[Finding]:
         return []
     inside = int((back & (np.diff(steps.attempt) == 0)).sum())
     text = (
-        f"the clock goes back {int(back.sum())} times from step to step ({inside} of them inside an "
-        "attempt); the order is that of attempts and steps"
+        f"the clock goes back {int(back.sum())} times from step to step ({inside} of them inside "
+        "an attempt); the order is that of attempts and steps"
     )
     return [Finding("clock", text)]

@@ -1,14 +1,13 @@
 """The work of all ranks in all steps, freed of what a step has in common, ready for resampling.
 
 A bootstrap draws each rank and each step some number of times. Every estimate here takes those
-counts as weights, so the work is sorted once and moments are two matrix products.
+counts as weights, so the work is sorted once, and moments are a matrix product for all draws.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,22 @@ from steptax.app.compute.tails import fit_tail
 
 #: Values whose F^n is below exp(-50) cannot move an expected maximum.
 _NEGLIGIBLE = 50.0
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How often each draw took each rank, shape (draws, ranks), and each step, (draws, steps)."""
+
+    ranks: Array
+    steps: Array
+
+    def sums(self, values: Array) -> Array:
+        """Weighted sum of ``values``, shape (steps, ranks), per draw.
+
+        One matrix product for all draws: one per draw would wake every BLAS thread hundreds of
+        times, which on a busy machine takes twenty times as long.
+        """
+        return np.asarray(np.einsum("bn,bn->b", self.steps @ values, self.ranks))
 
 
 @dataclass(frozen=True)
@@ -49,33 +64,40 @@ class Pool:
         order = np.argsort(values, kind="stable")[values.size - kept :]
         return cls(target, centred, step_mean, mean, values[order], step[order], rank[order])
 
-    def floor(self, ranks: Array | None = None, steps: Array | None = None) -> float:
-        """E[max] of the observed step function; ranks and steps are weights, one each if absent."""
-        ranks, steps = self._weights(ranks, steps)
-        weight = ranks[self.top_rank] * steps[self.top_step]
-        total = self.weight(ranks, steps)
-        level = (total - weight.sum() + np.cumsum(weight)) / total
-        start = max(0.0, float(1 - weight.sum() / total)) ** self.target
-        jumps = np.diff(np.minimum(level, 1.0) ** self.target, prepend=start)
-        return float(jumps @ self.top) + start * float(self.top[0]) + self._shift(steps)
+    def floors(self, draws: Draws) -> Array:
+        """E[max] of the observed step function, shape (draws,); NaN for an empty draw."""
+        totals, shifts = self._totals(draws), self._shifts(draws)
+        out = np.full(totals.shape, np.nan)
+        for i in np.flatnonzero(totals > 0):
+            weight = draws.ranks[i, self.top_rank] * draws.steps[i, self.top_step]
+            below = max(0.0, 1 - float(weight.sum()) / totals[i])
+            level = np.minimum(below + np.cumsum(weight) / totals[i], 1.0)
+            start = below**self.target
+            jumps = np.diff(level**self.target, prepend=start)
+            out[i] = float(jumps @ self.top) + start * float(self.top[0]) + shifts[i]
+        return out
 
-    def lognormal(self, ranks: Array | None = None, steps: Array | None = None) -> float | None:
-        """E[max] of the lognormal with the same mean and variance of the logarithm.
+    def lognormals(self, draws: Draws) -> Array | None:
+        """E[max] of the lognormal with the same mean and variance of the logarithm, per draw.
 
-        None when a value is not positive.
+        Shape (draws,), NaN for an empty draw. None when a value is not positive.
         """
-        if not self._all_positive:
+        if np.nanmin(self.centred) <= 0:
             return None
-        ranks, steps = self._weights(ranks, steps)
-        logs, squares = self._logs
-        total = self.weight(ranks, steps)
-        mid = float(steps @ logs @ ranks) / total
-        variance = max(0.0, float(steps @ squares @ ranks) / total - mid * mid)
+        there = np.isfinite(self.centred)
+        logs = np.log(np.where(there, self.centred, self.mean_us) / self.mean_us)
+        totals = self._totals(draws)
+        totals[totals == 0] = np.nan
+        middle = draws.sums(logs) / totals
+        variance = np.maximum(0.0, draws.sums(logs * logs) / totals - middle * middle)
         # Centring on the mean of n ranks takes 1/n of the variance away.
-        n = float(ranks.sum())
-        sigma = math.sqrt(variance * n / max(n - 1, 1))
-        top = lognormal_order_mean(self.target, self.target, sigma)
-        return self.mean_us * math.exp(mid) * top + self._shift(steps)
+        n = draws.ranks.sum(axis=1)
+        sigma = np.sqrt(variance * n / np.maximum(n - 1, 1))
+        tops = [
+            np.nan if np.isnan(s) else lognormal_order_mean(self.target, self.target, float(s))
+            for s in sigma
+        ]
+        return np.asarray(self.mean_us * np.exp(middle) * tops + self._shifts(draws))
 
     def tail(self) -> float | None:
         """E[max] with a fitted Pareto tail; None where there is no fit or its mean is infinite."""
@@ -83,32 +105,15 @@ class Pool:
         fitted = fit_tail(values)
         return None if fitted is None else fitted.max_mean(self.target, values)
 
-    def weight(self, ranks: Array, steps: Array) -> float:
-        """Weight of all that was reported by these ranks in these steps."""
-        return float(steps @ self._there @ ranks)
+    def everything_once(self) -> Draws:
+        """The one draw that takes each rank and each step once: the sample itself."""
+        steps, ranks = self.centred.shape
+        return Draws(np.ones((1, ranks)), np.ones((1, steps)))
 
-    @cached_property
-    def _there(self) -> Array:
-        """1 where a rank reported, else 0; real, so that products with it are plain BLAS calls."""
-        return np.isfinite(self.centred).astype(np.float64)
+    def _totals(self, draws: Draws) -> Array:
+        """Weight of all that was reported, per draw."""
+        return draws.sums(np.isfinite(self.centred).astype(np.float64))
 
-    @cached_property
-    def _all_positive(self) -> bool:
-        return bool(np.nanmin(self.centred) > 0)
-
-    @cached_property
-    def _logs(self) -> tuple[Array, Array]:
-        """Logarithm of work / mean and its square; both 0 where a rank did not report."""
-        logs = np.log(np.where(self._there > 0, self.centred, self.mean_us) / self.mean_us)
-        return logs, logs * logs
-
-    def _weights(self, ranks: Array | None, steps: Array | None) -> tuple[Array, Array]:
-        rows, columns = self.centred.shape
-        return (
-            np.ones(columns) if ranks is None else ranks,
-            np.ones(rows) if steps is None else steps,
-        )
-
-    def _shift(self, steps: Array) -> float:
+    def _shifts(self, draws: Draws) -> Array:
         """Drawn steps are longer or shorter as a whole; that belongs to every estimate."""
-        return float(steps @ self.step_mean / steps.sum()) - self.mean_us
+        return np.asarray(draws.steps @ self.step_mean / draws.steps.sum(axis=1) - self.mean_us)

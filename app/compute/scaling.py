@@ -24,7 +24,7 @@ from steptax.app.compute.order_stats import (
     nested_max_mean,
     require_ranks,
 )
-from steptax.app.compute.pool import Pool
+from steptax.app.compute.pool import Draws, Pool
 from steptax.app.compute.resample import block_length
 from steptax.app.errors import UserError
 
@@ -166,10 +166,12 @@ def extrapolate(
     target = require_ranks(target_ranks, "target_ranks")
     cluster = _clusters(nodes, work.shape[1])
     reported = np.isfinite(work).any(axis=0)
-    work, cluster = work[:, reported], cluster[reported]
+    work, cluster = work[:, reported], np.unique(cluster[reported], return_inverse=True)[1]
     n = work.shape[1]
     pool = Pool.of(work, target)
-    floor, lognormal, tail = pool.floor(), pool.lognormal(), pool.tail()
+    sample = pool.everything_once()
+    floor, logs, tail = float(pool.floors(sample)[0]), pool.lognormals(sample), pool.tail()
+    lognormal = None if logs is None else float(logs[0])
     nested = _nested_us(work, cluster, target, pool.mean_us)
     if target > MAX_REACH * n and fault_model is None:
         expected = Measure.missing(
@@ -180,16 +182,13 @@ def extrapolate(
         )
     else:
         value = max(floor, floor if lognormal is None else lognormal)
-        estimate = pool.floor if value == floor else pool.lognormal
-        draws = []
-        rng = np.random.default_rng(seed)
-        for _ in range(replicates):
-            weights = _resample(rng, cluster, work.shape[0])
-            if pool.weight(*weights) > 0:
-                draws.append(estimate(*weights))
-        sampled = np.percentile(np.array(draws, dtype=float), (2.5, 97.5)) if draws else (value,)
+        draws = _resample(np.random.default_rng(seed), cluster, work.shape[0], replicates)
+        drawn = pool.lognormals(draws) if value > floor else None
+        if drawn is None:
+            drawn = pool.floors(draws)
+        sampled = np.percentile(np.append(drawn[np.isfinite(drawn)], value), (2.5, 97.5))
         low = min(float(sampled[0]), floor, floor if nested is None else nested)
-        high = max(float(sampled[-1]), *(m for m in (floor, lognormal, tail) if m is not None))
+        high = max(float(sampled[1]), *(m for m in (floor, lognormal, tail) if m is not None))
         if fault_model is not None:
             low, value, high = (
                 _with_faults(v, pool.mean_us, target, fault_model) for v in (low, value, high)
@@ -246,17 +245,19 @@ def _checked(work_us: Array) -> Array:
     return kept
 
 
-def _resample(rng: np.random.Generator, cluster: Ints, steps: int) -> tuple[Array, Array]:
-    """How often each rank (whole nodes at a time) and each step (in blocks) is drawn."""
-    count = int(cluster.max()) + 1
-    node_weight = np.bincount(rng.integers(count, size=count), minlength=count)
+def _resample(rng: np.random.Generator, cluster: Ints, steps: int, count: int) -> Draws:
+    """Draws of whole nodes, and of steps in blocks of neighbours that wrap at the end."""
+    nodes = int(cluster.max()) + 1
     block = block_length(steps)
-    starts = rng.integers(steps, size=math.ceil(steps / block))
-    drawn = (starts[:, None] + np.arange(block)).ravel()[:steps] % steps
-    return (
-        node_weight[cluster].astype(np.float64),
-        np.bincount(drawn, minlength=steps).astype(np.float64),
-    )
+    ranks_drawn = np.empty((count, cluster.size))
+    steps_drawn = np.empty((count, steps))
+    for i in range(count):
+        node_count = np.bincount(rng.integers(nodes, size=nodes), minlength=nodes)
+        ranks_drawn[i] = node_count[cluster]
+        starts = rng.integers(steps, size=math.ceil(steps / block))
+        drawn = (starts[:, None] + np.arange(block)).ravel()[:steps] % steps
+        steps_drawn[i] = np.bincount(drawn, minlength=steps)
+    return Draws(ranks_drawn, steps_drawn)
 
 
 def _nested_us(work: Array, cluster: Ints, target: int, mean_us: float) -> float | None:

@@ -24,7 +24,7 @@ DEFINITION = b"\n\n\n"
 #: Shorter scraps (a lone bracket, an ``else:``) are no documents.
 SHORTEST_BYTES = 16
 #: A common shard leaves out longer paragraphs, a shard of long documents shorter definitions.
-LONGEST_PARAGRAPH_BYTES = 320
+LONGEST_PARAGRAPH_BYTES = 480
 SHORTEST_DEFINITION_BYTES = 768
 
 

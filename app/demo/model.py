@@ -28,7 +28,7 @@ NORM_EPSILON = 1e-5
 class Shape:
     """Sizes of the model; ``context`` is the longest sequence, in tokens."""
 
-    context: int = 1024
+    context: int
     vocab: int = 256
     hidden: int = 32
     heads: int = 2

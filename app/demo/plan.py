@@ -18,12 +18,12 @@ from steptax.app.demo.config import WorkerSpec
 from steptax.app.demo.corpus import Shard
 from steptax.app.demo.model import Array, Model
 
-#: Documents of this many tokens cost about twice, and about five times, what paragraphs cost.
-CONTEXT_OWN_CORE = 512
-CONTEXT_SHARED_CORE = 1024
+#: A token in documents this long costs about 2.5 times, and about 6 times, one in a paragraph.
+CONTEXT_OWN_CORE = 768
+CONTEXT_SHARED_CORE = 1536
 FEWEST_TOKENS = 256
 MOST_TOKENS = 1 << 16
-TRIAL_TOKENS = 1024
+TRIAL_TOKENS = 2048
 
 
 @dataclass(frozen=True)

@@ -70,12 +70,13 @@ def incomplete(rows: OpRows, index: Index) -> Keep:
             f"{int(copies.sum())} operations recorded twice with the same times and counted once, "
             f"first: step {rows.step[row]}, rank {rows.rank[row]}, {_name(rows, index, row)}"
         )
-    count = np.bincount(index.cell[~copies], minlength=int(np.prod(index.shape)))
-    count = count.reshape(index.shape)
-    expected = (count > 0).mean(axis=(1, 2)) > 0.5
+    flat = np.bincount(index.cell[~copies], minlength=int(np.prod(index.shape)))
+    count: npt.NDArray[np.intp] = flat.reshape(index.shape)
+    # More than half of the lanes.
+    expected = 2 * np.count_nonzero(count, axis=(1, 2)) > count[0].size
     fault = np.where(expected[:, None, None], count != 1, count > 0)
-    bad_lane = fault.any(axis=0)
-    kept_dp = bad_lane.mean(axis=0) <= 0.5
+    bad_lane: Flags = np.logical_or.reduce(fault, axis=0)
+    kept_dp = 2 * np.count_nonzero(bad_lane, axis=0) <= len(bad_lane)
     if not kept_dp.any():
         kept_dp[:] = True
     bad_step = bad_lane[:, kept_dp].any(axis=1)
@@ -147,6 +148,3 @@ def _known(rank: int) -> int | None:
 def _name(rows: OpRows, index: Index, row: int) -> str:
     op = index.op[row]
     return f"{rows.types[index.op_type[op]]} {index.op_seq[op]} of stage {index.op_stage[op]}"
-
-
-

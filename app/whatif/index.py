@@ -16,6 +16,8 @@ Ids = npt.NDArray[np.intp]
 
 #: Sequence numbers of one type in one step; more cannot be operations of a pipeline.
 _MOST_SEQ = 1_000_000
+#: Largest table from a number to its position, 400 MB.
+_MOST_SPAN = 50_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,73 +61,74 @@ class Index:
         return self.cell % len(self.dps)
 
 
-@dataclass(frozen=True, eq=False)
-class Compact:
-    """Distinct values in ascending order, and ``table.take(at)`` the position of each row's."""
-
-    labels: Ids
-    table: Ids
-    at: Ids
-
-    def position(self) -> Ids:
-        """[N] position of each row's value among ``labels``."""
-        return self.table.take(self.at)
-
-
-def compact(values: npt.NDArray[Any], *, low: int | None = None, span: int | None = None) -> Compact:
-    """As ``np.unique`` with its inverse, by a table instead of a sort where the range allows it.
-
-    ``low`` and ``span`` bound the values where that is known.
-    """
-    low = int(values.min()) if low is None else low
-    span = int(values.max()) - low + 1 if span is None else span
-    if span > 4 * len(values) + 65_536:
-        labels, position = np.unique(values, return_inverse=True)
-        return Compact(labels.astype(np.intp), np.arange(len(labels)), position.astype(np.intp))
-    at = values.astype(np.intp, copy=bool(low))
-    if low:
-        at -= low
-    seen = np.zeros(span, bool)
-    seen[at] = True
-    return Compact(np.flatnonzero(seen) + low, np.cumsum(seen) - 1, at)
-
-
 def index_rows(rows: OpRows) -> Index:
-    """Index ``rows``; InputError when coordinates cannot be those of a pipeline."""
-    stages = _stages(rows.stage)
+    """Index ``rows``; InputError when coordinates cannot be those of a pipeline.
+
+    Three arrays of N are all that is allocated: the first touch of memory is what takes time here.
+    """
+    stages = int(rows.stage.max()) + 1
     seqs = _seqs(rows)
     key = rows.type_code.astype(np.intp)
     for count, column in ((stages, rows.stage), (seqs, rows.seq)):
         key *= count
         key += column
-    op = compact(key, low=0, span=len(rows.types) * stages * seqs)
-    step, dp = compact(rows.step), compact(rows.dp)
-    lanes = len(step.labels) * len(dp.labels)
-    cell = (op.table * lanes).take(op.at)
-    cell += (step.table * len(dp.labels)).take(step.at)
-    place = dp.position()
+    ops, op_table = _labels(key, 0, len(rows.types) * stages * seqs)
+    spare = rows.step.astype(np.intp)
+    steps, step_table, first = _compact(spare)
+    dps, dp_table, first_dp = _compact(rows.dp)
+    lanes = len(steps) * len(dps)
+    cell = (op_table * lanes).take(key)
+    spare -= first
+    cell += (step_table * len(dps)).take(spare, out=key, mode="clip")
+    spare[:] = rows.dp
+    spare -= first_dp
+    place = dp_table.take(spare, out=key, mode="clip")
     cell += place
     complete = False
-    if len(op.labels) * lanes == len(rows):
+    if len(ops) * lanes == len(rows):
         seen = np.zeros(len(rows), bool)
         seen[cell] = True
         complete = bool(seen.all())
-    ranks = np.full(len(dp.labels) * stages, -1, np.intp)
     place *= stages
     place += rows.stage
+    ranks = np.full(len(dps) * stages, -1, np.intp)
     ranks[place] = rows.rank
+    one_rank = bool((ranks.take(place, out=spare, mode="clip") == rows.rank).all())
+    by_dp = ranks.reshape(len(dps), stages)
+    _refuse_gaps(by_dp)
     return Index(
         cell=cell,
-        op_type=op.labels // (stages * seqs),
-        op_stage=op.labels // seqs % stages,
-        op_seq=op.labels % seqs,
-        steps=step.labels,
-        dps=dp.labels,
-        ranks=ranks.reshape(len(dp.labels), stages),
+        op_type=ops // (stages * seqs),
+        op_stage=ops // seqs % stages,
+        op_seq=ops % seqs,
+        steps=steps,
+        dps=dps,
+        ranks=by_dp,
         stages=stages,
         complete=complete,
-        one_rank=bool((ranks.take(place) == rows.rank).all()),
+        one_rank=one_rank,
     )
+
+
+def _labels(values: npt.NDArray[Any], low: int, span: int) -> tuple[Ids, Ids]:
+    """Distinct values, and a table from value - ``low`` to the position among them."""
+    if span > _MOST_SPAN:
+        raise InputError(f"values from {low} to {low + span - 1} are too far apart to be numbers")
+    seen = np.zeros(span, bool)
+    seen[values - low if low else values] = True
+    return np.flatnonzero(seen) + low, np.cumsum(seen) - 1
+
+
+def _compact(values: npt.NDArray[Any]) -> tuple[Ids, Ids, int]:
+    """Distinct values, a table from value - first to the position among them, and the first.
+
+    Equal neighbours are skipped first: rows mostly come in long runs of one step and one rank.
+    """
+    runs = np.flatnonzero(values[1:] != values[:-1])
+    heads = np.append(values[runs], values[-1]).astype(np.intp)
+    low, high = int(heads.min()), int(heads.max())
+    labels, table = _labels(heads, low, high - low + 1)
+    return labels, table, low
 
 
 def _seqs(rows: OpRows) -> int:
@@ -141,16 +144,13 @@ def _seqs(rows: OpRows) -> int:
     return seqs
 
 
-def _stages(stage: npt.NDArray[Any]) -> int:
-    stages = int(stage.max()) + 1
-    found = np.zeros(stages, bool)
-    found[stage] = True
-    if not found.all():
-        absent = np.flatnonzero(~found)
+def _refuse_gaps(ranks: Ids) -> None:
+    """``ranks`` [D, P] must have somebody on every stage."""
+    absent = np.flatnonzero((ranks < 0).all(axis=0))
+    if len(absent):
         raise InputError(
             f"pipeline stage {', '.join(map(str, absent[:5].tolist()))} is not recorded, stage "
-            f"{stages - 1} is",
+            f"{ranks.shape[1] - 1} is",
             where="stage",
             hint="stages count from 0; without one of them nothing can be said of the others",
         )
-    return stages

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from steptax.app.whatif.errors import GraphError
 from steptax.app.whatif.graph import Graph, Group
@@ -16,8 +17,7 @@ from steptax.app.whatif.optypes import KNOWN, TAIL
 from steptax.app.whatif.trace import Trace
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """Operations that end together, or one operation alone.
 
     ``starts`` has for each member the slots of its predecessors; ``union`` all of them once;
@@ -70,14 +70,14 @@ def compile_program(trace: Trace, graph: Graph) -> Program:
             after[m].append(n)
     in_tail = _tail_nodes(trace, groups, before, after)
     order = _order(trace, graph, groups, before, after, in_tail)
-    nodes, slots, kept = _with_slots(graph, groups, order)
+    listed, slots, kept = _with_slots(graph, groups, order)
     heads = sum(1 for n in order if not in_tail[n])
     head_ops = frozenset(op for n in order[:heads] for op in groups[n].members)
     needed = {p for n in order[heads:] for op in groups[n].members for p in graph.preds[op]}
     needed |= set(graph.finish)
     return Program(
-        head=tuple(nodes[:heads]),
-        tail=tuple(nodes[heads:]),
+        head=tuple(listed[:heads]),
+        tail=tuple(listed[heads:]),
         slots=slots,
         live=tuple((op, kept[op]) for op in sorted(needed & head_ops)),
         finish=tuple(kept[op] for op in graph.finish),
@@ -177,41 +177,36 @@ def _order(
 
 def _with_slots(
     graph: Graph, groups: Sequence[Group], order: Sequence[int]
-) -> tuple[list[Node], int, dict[int, int]]:
+) -> tuple[list[Node], int, list[int]]:
     """Nodes with slots; the number of slots; the slot of every operation."""
-    last_use: dict[int, int] = {}
+    preds = graph.preds
+    never = -1
+    last_use = [never] * len(preds)
     for at, n in enumerate(order):
         for op in groups[n].members:
-            for pred in graph.preds[op]:
+            for pred in preds[op]:
                 last_use[pred] = at
     for op in graph.finish:
         last_use[op] = len(order)
     free: list[int] = []
     slots = 0
-    slot: dict[int, int] = {}
+    slot = [never] * len(preds)
     nodes = []
     for at, n in enumerate(order):
         members = groups[n].members
-        starts = tuple(tuple(slot[p] for p in graph.preds[op]) for op in members)
-        outs = []
+        starts = tuple([tuple([slot[p] for p in preds[op]]) for op in members])
         for op in members:
             if free:
                 slot[op] = free.pop()
             else:
                 slot[op] = slots
                 slots += 1
-            outs.append((op, slot[op]))
-        done = {p for op in members for p in graph.preds[op] if last_use[p] == at}
-        done |= {op for op in members if op not in last_use}
-        free += sorted((slot[op] for op in done), reverse=True)
-        nodes.append(
-            Node(
-                members=members,
-                starts=starts,
-                union=tuple(dict.fromkeys(s for each in starts for s in each)),
-                rooted=any(not s for s in starts),
-                synced=groups[n].synced,
-                outs=tuple(outs),
-            )
-        )
+        done = {p for op in members for p in preds[op] if last_use[p] == at}
+        done.update(op for op in members if last_use[op] == never)
+        free += [slot[op] for op in done]
+        union = starts[0]
+        if len(members) > 1:
+            union = tuple(dict.fromkeys([s for each in starts for s in each]))
+        outs = tuple([(op, slot[op]) for op in members])
+        nodes.append(Node(members, starts, union, () in starts, groups[n].synced, outs))
     return nodes, slots, slot

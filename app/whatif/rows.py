@@ -53,7 +53,8 @@ class OpRows:
     ``type_code`` indexes ``types``, which is alphabetical and holds only types that occur. A chunk
     of -1 means that none applies. ``start`` and ``duration`` are in units of ``unit_s`` seconds;
     ``resolution_s`` is the coarsest step between two start times that the source could hold.
-    ``in_stream`` names unknown types that run on the compute stream.
+    ``in_stream`` names unknown types that run on the compute stream. ``name`` is what ran, None
+    where the source does not say.
     """
 
     types: tuple[str, ...]
@@ -70,6 +71,7 @@ class OpRows:
     unit_s: float
     resolution_s: float
     in_stream: frozenset[str] = frozenset()
+    name: npt.NDArray[np.str_] | None = None
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -94,12 +96,11 @@ class OpRows:
             )
         }
         types = tuple(t for t, u in zip(self.types, used, strict=True) if u)
-        return replace(self, types=types, type_code=code, **columns)
+        name = None if self.name is None else self.name[mask]
+        return replace(self, types=types, type_code=code, name=name, **columns)
 
 
-def rows_from_parquet(
-    path: Path, *, unit: str = "s", in_stream: Collection[str] = ()
-) -> OpRows:
+def rows_from_parquet(path: Path, *, unit: str = "s", in_stream: Collection[str] = ()) -> OpRows:
     """Rows of a per-operation Parquet file with the columns of ``FILE_COLUMNS``.
 
     ``unit`` is that of start and duration. NotFoundError when there is no file; InputError when it
@@ -111,7 +112,7 @@ def rows_from_parquet(
     try:
         file = pq.ParquetFile(path)
         have = set(file.schema_arrow.names)
-        wanted = [c for c in (*FILE_COLUMNS.values(), "stream") if c in have]
+        wanted = [c for c in (*FILE_COLUMNS.values(), "stream", "name") if c in have]
         # One thread: the columns are few and small, and starting threads costs more than it saves.
         table = file.read(columns=wanted, use_threads=False)
     except (pa.ArrowException, OSError) as error:
@@ -198,6 +199,7 @@ def rows_from_arrow(
         unit_s=_SCALES[unit],
         resolution_s=resolution,
         in_stream=frozenset(canonical(t) for t in in_stream) | _compute_stream(table, types, code),
+        name=_names(table),
         notes=tuple(notes),
         **column,
     )
@@ -288,9 +290,7 @@ def _types(column: pa.ChunkedArray, where: str) -> tuple[tuple[str, ...], Ints]:
     return tuple(types), table.take(codes)
 
 
-def _compute_stream(
-    table: pa.Table, types: tuple[str, ...], code: Ints
-) -> frozenset[str]:
+def _compute_stream(table: pa.Table, types: tuple[str, ...], code: Ints) -> frozenset[str]:
     """Unknown types that are recorded on the streams of forward computing and nowhere else."""
     unknown = [t for t in types if t not in KNOWN]
     if not unknown or "stream" not in table.column_names or FORWARD not in types:
@@ -301,6 +301,12 @@ def _compute_stream(
     stream = np.array(column.to_pylist(), dtype=object)
     home = set(stream[code == types.index(FORWARD)]) - {None}
     return frozenset(t for t in unknown if home and set(stream[code == types.index(t)]) <= home)
+
+
+def _names(table: pa.Table) -> npt.NDArray[np.str_] | None:
+    if "name" not in table.column_names or table.column("name").null_count == table.num_rows:
+        return None
+    return np.array([n or "" for n in table.column("name").to_pylist()])
 
 
 def _sequence(column: dict[str, npt.NDArray[Any]]) -> Ints:

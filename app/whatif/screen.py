@@ -1,4 +1,4 @@
-"""Is this a trace of training steps at all, in the unit that it says?"""
+"""Whether rows are a trace of training steps at all, in the unit that they say."""
 
 from __future__ import annotations
 
@@ -86,6 +86,30 @@ def unusable_steps(
                 reason,
                 int(index.ranks[dp, stage]),
                 f"{types[index.op_type[op]]} {index.op_seq[op]} of stage {stage}",
+            )
+        )
+    return out
+
+
+def other_schedule(
+    rows: OpRows, index: Index, global_chunk: npt.NDArray[np.intp]
+) -> list[DroppedStep]:
+    """Steps in which a virtual stage comes at another place than ``global_chunk`` [O] has it."""
+    if int(global_chunk.max()) < index.stages or (rows.global_chunk < 0).all():
+        return []
+    flat = np.empty(int(np.prod(index.shape)), rows.global_chunk.dtype)
+    flat[index.cell] = rows.global_chunk
+    other = flat.reshape(index.shape) != global_chunk[:, None, None]
+    out = []
+    for step in np.flatnonzero(other.any(axis=(0, 2))):
+        op, dp = (int(v[0]) for v in np.nonzero(other[:, step]))
+        stage = int(index.op_stage[op])
+        out.append(
+            DroppedStep(
+                int(index.steps[step]),
+                "another virtual stage than in the first step",
+                int(index.ranks[dp, stage]),
+                f"{rows.types[index.op_type[op]]} {index.op_seq[op]} of stage {stage}",
             )
         )
     return out

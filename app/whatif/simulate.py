@@ -18,9 +18,9 @@ import numpy.typing as npt
 from steptax.app.whatif.program import Node, Program
 from steptax.app.whatif.trace import Floats
 
-#: Numbers in one buffer, about 64 kB: calls are then longer than their overhead, and the two dozen
-#: buffers of a pipeline fit the second-level cache.
-BLOCK = 8192
+#: Numbers in one buffer, 128 kB: calls are then longer than their overhead, and the two dozen
+#: buffers of a pipeline still fit the caches.
+BLOCK = 16_384
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Stack:
     @property
     def rows(self) -> int:
         """R."""
-        return self.work.pick.shape[1]
+        return int(self.work.pick.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +193,8 @@ class _Run:
 
     def _delayed(self, nodes: Sequence[Node], rows: int) -> None:
         """The same with launch delays; everything is watched, as delays may be negative."""
-        assert self.delay is not None and self.stack.delay is not None
+        assert self.delay is not None
+        assert self.stack.delay is not None
         slots = list(self.slots[:, :rows])
         buffer, start = np.empty_like(slots[0]), np.empty_like(slots[0])
         for node in nodes:
@@ -262,9 +263,7 @@ def watch(program: Program, stack: Stack) -> Watch:
     early: set[int] = set()
     end = [0.0] * len(least)
     for node in (*program.head, *program.tail):
-        start = max(
-            max((end[p] for p in program.preds[op]), default=0.0) for op in node.members
-        )
+        start = max(max((end[p] for p in program.preds[op]), default=0.0) for op in node.members)
         if start < 0:
             early.add(node.members[0])
         for op in node.members:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from steptax.app.whatif.errors import GraphError
 from steptax.app.whatif.optypes import (
@@ -88,7 +89,7 @@ def _latest(ops: Iterable[int], value: list[float]) -> int:
 
 
 def _chain(preds: Preds, ops: list[int]) -> None:
-    for before, after in zip(ops, ops[1:], strict=False):
+    for before, after in pairwise(ops):
         preds[after].append(before)
 
 

@@ -21,7 +21,7 @@ from steptax.app.whatif.complete import incomplete, one_rank_each, refuse_moving
 from steptax.app.whatif.findings import DroppedStep, Findings
 from steptax.app.whatif.index import Index, index_rows
 from steptax.app.whatif.rows import OpRows, rows_from_parquet
-from steptax.app.whatif.screen import check_rows, check_times, unusable_steps
+from steptax.app.whatif.screen import check_rows, check_times, other_schedule, unusable_steps
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.intp]
@@ -68,7 +68,8 @@ class Trace:
 
     ``op_type`` indexes ``types``; the operations are sorted by (type, stage, sequence number).
     ``op_global`` is the virtual stage over all stages, ``op_chunk`` inside its stage, -1 where
-    none applies. ``start_s`` [O, S, D] counts from the first start of its step over all ranks.
+    none applies; ``op_name`` is what ran, as the first lane has it, None where the source does not
+    say. ``start_s`` [O, S, D] counts from the first start of its step over all ranks.
     ``ranks`` [D, P] are global ranks.
     """
 
@@ -86,6 +87,7 @@ class Trace:
     stages: int
     chunks: int
     in_stream: frozenset[str]
+    op_name: tuple[str, ...] | None = None
     sizes: JobSizes = field(default_factory=JobSizes)
     findings: Findings = field(default_factory=Findings)
 
@@ -154,6 +156,9 @@ def make_trace(rows: OpRows, sizes: JobSizes | None = None) -> Trace:
         rows = rows.only(keep.mask)
         index = index_rows(rows)
     start, duration, bad = _dense(rows, index)
+    first = _first_lane(rows, index)
+    chunk, global_chunk = _chunks(rows, index, first)
+    bad += other_schedule(rows, index, global_chunk)
     steps = index.steps
     if bad:
         dropped += bad
@@ -163,7 +168,6 @@ def make_trace(rows: OpRows, sizes: JobSizes | None = None) -> Trace:
         start, duration, steps = start[:, good], duration[:, good], steps[good]
     warnings += check_times(rows, index, start, duration)
     warnings += _against_sizes(index, sizes)
-    chunk, global_chunk = _chunks(rows, index)
     return Trace(
         types=rows.types,
         op_type=index.op_type,
@@ -179,6 +183,7 @@ def make_trace(rows: OpRows, sizes: JobSizes | None = None) -> Trace:
         stages=index.stages,
         chunks=max(1, int(chunk.max()) + 1, int(global_chunk.max()) // index.stages + 1),
         in_stream=rows.in_stream,
+        op_name=None if rows.name is None else tuple(rows.name[first].tolist()),
         sizes=sizes,
         findings=Findings(
             recorded_steps=recorded,
@@ -219,11 +224,16 @@ def earliest(start: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return out
 
 
-def _chunks(rows: OpRows, index: Index) -> tuple[Ids, Ids]:
-    """Virtual stage of each operation inside its stage and over all, as its first lane has it."""
+def _first_lane(rows: OpRows, index: Index) -> Ids:
+    """[O] row of each operation in the first step of the first data-parallel rank."""
     lane = np.flatnonzero((rows.step == index.steps[0]) & (rows.dp == index.dps[0]))
     first = np.empty(index.shape[0], np.intp)
     first[index.cell[lane] // (index.shape[1] * index.shape[2])] = lane
+    return first
+
+
+def _chunks(rows: OpRows, index: Index, first: Ids) -> tuple[Ids, Ids]:
+    """Virtual stage of each operation inside its stage and over all, as its first lane has it."""
     chunk, whole = (column[first].astype(np.intp) for column in (rows.chunk, rows.global_chunk))
     if (whole < 0).all():
         chunk = np.maximum(chunk, 0)

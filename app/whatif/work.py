@@ -97,9 +97,7 @@ def median(values: npt.NDArray[np.float64]) -> float:
     return float((parted[:half].max() + parted[half]) / 2)
 
 
-def launch_delays(
-    trace: Trace, graph: Graph, steps: slice, clamp_s: float
-) -> tuple[Floats, int]:
+def launch_delays(trace: Trace, graph: Graph, steps: slice, clamp_s: float) -> tuple[Floats, int]:
     """Start minus the end of the last predecessor, [O, steps, D], and how many were set to zero.
 
     For an operation without predecessors, its start from the step's begin.

@@ -6,7 +6,6 @@ import gc
 import sys
 import time
 from collections.abc import Callable
-from operator import index
 from threading import get_ident
 from typing import Any
 
@@ -15,12 +14,12 @@ from steptax.connectors.recorder.device import (
     HELD_STEPS,
     READ_AT_ONCE,
     CudaDevice,
-    DeviceLoss,
     DeviceStep,
     Held,
     HeldSteps,
 )
 from steptax.connectors.recorder.notes import Notes
+from steptax.connectors.recorder.payload import Payload
 from steptax.connectors.recorder.rows import FinishedStep
 from steptax.connectors.recorder.timeline import BUCKET_NAMES, GC, HOST, Timeline
 from steptax.connectors.recorder.values import whole
@@ -28,6 +27,8 @@ from steptax.connectors.recorder.values import whole
 #: The collection whose pause is timed on the device: younger ones are shorter than two events.
 _FULL_COLLECTION = 2
 _DRAIN_POLL_S = 0.001
+#: The recorder times itself in one of so many steps.
+_SAMPLED_STEPS = 16
 
 
 class StepBook:
@@ -39,6 +40,36 @@ class StepBook:
 
     ``watch_cuda`` looks for an initialised device at each begin; ``on_device`` is told once.
     """
+
+    # More attributes than a shared-key dictionary holds: without slots every access is slower.
+    __slots__ = (
+        "_device",
+        "_device_step",
+        "_emit",
+        "_is_flat",
+        "_is_open",
+        "_is_sampled",
+        "_last_done",
+        "_notes",
+        "_now",
+        "_number",
+        "_on_device",
+        "_own_ns",
+        "_own_steps",
+        "_payload",
+        "_seen",
+        "_start_ns",
+        "_taken_ns",
+        "_thread",
+        "_timeline",
+        "_wall",
+        "_watch_cuda",
+        "held",
+        "is_running",
+        "steps_abandoned",
+        "steps_done",
+        "steps_repeated",
+    )
 
     def __init__(
         self,
@@ -57,17 +88,17 @@ class StepBook:
         self._on_device = on_device
         self._device: CudaDevice | None = None
         self._device_step: DeviceStep | None = None
-        self._device_loss: DeviceLoss | None = None
         self._timeline = Timeline(self._now())
         self._thread = 0
         self._is_open = False
         self._is_flat = False
         self._seen = (1 << GC) if hasattr(gc, "callbacks") else 0
         self._start_ns = 0
-        self._tokens: int | None = None
-        self._seq_sq_sum: int | None = 0
-        self._loss: Any = None
+        self._payload = Payload()
         self._own_ns = 0
+        self._own_steps = 0
+        self._taken_ns = 0
+        self._is_sampled = False
         self.held = HeldSteps(notes)
         self.is_running = False
         self._number = -1
@@ -104,8 +135,11 @@ class StepBook:
 
     @property
     def overhead_us_mean(self) -> float | None:
-        """Mean time per step that the training thread spent in here; None before the first."""
-        return self._own_ns / self.steps_done / 1000 if self.steps_done else None
+        """Mean time that the training thread spent in here in a step, over every 16th step.
+
+        None before the second. Reading the clock twice in every call would make it a fifth longer.
+        """
+        return self._own_ns / self._own_steps / 1000 if self._own_steps else None
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -119,23 +153,26 @@ class StepBook:
             self._notes.misused(f"step {self._number} was still open when another began")
             self.abandon()
         number = whole(step)
-        if self._watch_cuda and self._device is None:
+        if self._watch_cuda and self._device is None and "torch" in sys.modules:
             self._find_device()
         self._thread = get_ident()
         self._number = number
         self._is_flat = False
-        self._tokens, self._seq_sq_sum, self._loss, self._device_loss = None, 0, None, None
+        self._payload = Payload()
         self._start_ns = self._wall()
         # If this raises, the step stays closed: times of the host must not pass for the device's.
         self._device_step = None if self._device is None else DeviceStep(self._device)
         self._timeline.begin(now_ns)
         self._is_open = True
-        self._own_ns += self._now() - now_ns
+        self._is_sampled = self.steps_done % _SAMPLED_STEPS == 1  # the first is not typical
+        if self._is_sampled:
+            self._taken_ns = self._now() - now_ns
 
     def end(self) -> None:
         """Close the open step and hand it over, now or once the device has done it."""
         now_ns = self._now()
-        if not self._may("the end of a step"):
+        if not self._is_open or get_ident() != self._thread:
+            self._refuse("the end of a step")
             return
         timeline = self._timeline
         if len(timeline.stack) > self._is_flat:
@@ -158,24 +195,27 @@ class StepBook:
             )
             return
         self._last_done = number
+        payload = self._payload
         finished = FinishedStep(
             number,
             self._start_ns,
             duration_ns,
             timeline.spent_ns,
             self._seen,
-            self._tokens,
-            None if self._tokens is None else self._seq_sq_sum,
-            self._loss,
+            payload.tokens,
+            payload.seq_sq_sum,
+            payload.loss,
         )
-        if device_step is None and self._device_loss is None:
+        if device_step is None and payload.device_loss is None:
             self._emit(finished)
         else:
-            self.held.add(Held(finished, device_step, self._device_loss))
+            self.held.add(Held(finished, device_step, payload.device_loss))
         if self.held:
             self._read_held()
         self.steps_done += 1
-        self._own_ns += self._now() - now_ns
+        if self._is_sampled:
+            self._own_ns += self._taken_ns + self._now() - now_ns
+            self._own_steps += 1
 
     def abandon(self) -> None:
         """Forget the open step, if there is one: it was not finished, so it gives no row."""
@@ -205,30 +245,35 @@ class StepBook:
     def enter(self, bucket: int) -> None:
         """Open a phase or a collective."""
         now_ns = self._now()
-        if not self._may("a phase"):
+        if not self._is_open or get_ident() != self._thread:
+            self._refuse("a phase")
             return
         self._timeline.enter(bucket, now_ns)
         self._seen |= 1 << bucket
         if self._device_step is not None:
             self._device_step.stamp(bucket)
-        self._own_ns += self._now() - now_ns
+        if self._is_sampled:
+            self._taken_ns += self._now() - now_ns
 
     def leave(self, bucket: int) -> None:
         """Close the phase or collective that was opened last."""
         now_ns = self._now()
-        if not self._may("the end of a phase"):
+        if not self._is_open or get_ident() != self._thread:
+            self._refuse("the end of a phase")
             return
         timeline = self._timeline
         if not timeline.leave(bucket, now_ns):
             self._notes.misused(f"{BUCKET_NAMES[bucket]} ended and was not the phase opened last")
         if self._device_step is not None:
             self._device_step.stamp(timeline.bucket)
-        self._own_ns += self._now() - now_ns
+        if self._is_sampled:
+            self._taken_ns += self._now() - now_ns
 
     def change(self, bucket: int | None) -> None:
         """End the phase that ``change`` opened, and open another unless None."""
         now_ns = self._now()
-        if not self._may("a phase"):
+        if not self._is_open or get_ident() != self._thread:
+            self._refuse("a phase")
             return
         timeline = self._timeline
         if len(timeline.stack) > self._is_flat:
@@ -245,7 +290,8 @@ class StepBook:
             timeline.leave(timeline.stack[-1], now_ns)
         if self._device_step is not None:
             self._device_step.stamp(timeline.bucket)
-        self._own_ns += self._now() - now_ns
+        if self._is_sampled:
+            self._taken_ns += self._now() - now_ns
 
     def collection(self, phase: str, info: dict[str, Any]) -> None:
         """A callback of ``gc.callbacks``. Collections that other threads start are not counted:
@@ -264,57 +310,19 @@ class StepBook:
         if not device.is_capturing():
             device_step.stamp(timeline.bucket)
 
-    # -- what a step processed ------------------------------------------------------------------
-
-    def tokens(self, count: Any, seq_sq_sum: Any = None) -> None:
-        """Add tokens to the open step; raises TypeError or ValueError for what is no count."""
-        if not self._may("tokens"):
-            return
-        square = None if seq_sq_sum is None else whole(seq_sq_sum)
-        self._tokens = (self._tokens or 0) + whole(count)
-        if square is None or self._seq_sq_sum is None:
-            self._seq_sq_sum = None  # the squares of a part say nothing of the whole
-        else:
-            self._seq_sq_sum += square
-
-    def sequences(self, lengths: Any) -> None:
-        """Add sequences by their lengths in tokens; raises TypeError or ValueError."""
-        if getattr(lengths, "is_cuda", False):
-            raise TypeError("lengths on the device cannot be read without waiting for the device")
-        values = lengths.tolist() if hasattr(lengths, "tolist") else lengths
-        whole_values = [index(value) for value in values]
-        if min(whole_values, default=0) < 0:
-            raise ValueError("a sequence length is negative")
-        self.tokens(sum(whole_values), sum(value * value for value in whole_values))
-
-    def loss(self, value: Any) -> None:
-        """Note the loss of the open step. What lives on a device is read later, never waited for.
-
-        Raises TypeError or ValueError for what is no number.
-        """
-        if not self._may("a loss"):
-            return
-        if isinstance(value, (int, float)):
-            self._loss = float(value)
-        elif getattr(value, "is_cuda", False):
-            self._loss = self._device_loss = DeviceLoss(sys.modules["torch"], value)
-        elif hasattr(value, "detach"):
-            # Reading a tensor of the processor costs nothing, and the next step may overwrite it.
-            detached = value.detach()
-            self._loss = float(detached) if detached.device.type == "cpu" else detached
-        elif type(value).__module__ == "numpy":
-            self._loss = float(value)
-        else:
-            self._loss = value  # e.g. an array of another framework: read by the writing thread
+    def payload(self, what: str) -> Payload | None:
+        """Of the open step; None when ``what`` cannot be added to it, which is then noted."""
+        if not self._is_open or get_ident() != self._thread:
+            self._refuse(what)
+            return None
+        return self._payload
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _may(self, what: str) -> bool:
-        if self._is_open and get_ident() == self._thread:
-            return True
+    def _refuse(self, what: str) -> None:
+        """A call that came outside of a step, or in another thread than its step's."""
         where = "in another thread than its step" if self._is_open else "outside of a step"
         self._notes.misused(f"{what} {where}")
-        return False
 
     def _read_held(self, most: int = READ_AT_ONCE) -> None:
         if self._device is not None and self._device.is_capturing():
@@ -323,6 +331,10 @@ class StepBook:
             self._emit(finished)
 
     def _find_device(self) -> None:
-        self._device = CudaDevice.find()
+        try:
+            self._device = CudaDevice.find()
+        except Exception as error:  # something that calls itself torch
+            self._watch_cuda = False
+            self._notes.failed("looking for a device", error)
         if self._device is not None and self._on_device is not None:
             self._on_device(self._device)

@@ -69,7 +69,7 @@ class DeviceStep:
         spent = [0] * BUCKETS
         for place, bucket in enumerate(self.buckets[:-1]):
             elapsed_ms = self.events[place].elapsed_time(self.events[place + 1])
-            spent[bucket] += max(0, int(elapsed_ms * 1e6))
+            spent[bucket] += max(0, round(elapsed_ms * 1e6))
         return spent
 
     def recycle(self, events: list[Any]) -> None:
@@ -203,7 +203,7 @@ class HeldSteps:
         start_ns = step.start_ns
         if self._anchor is not None:
             event, event_ns = self._anchor
-            dated_ns = event_ns + int(event.elapsed_time(first) * 1e6)
+            dated_ns = event_ns + round(event.elapsed_time(first) * 1e6)
             start_ns = max(start_ns, min(dated_ns, wall_ns - duration_ns))
             others.append(event)
         self._anchor = (first, start_ns)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import gc
 import os
-import sys
-import weakref
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -16,6 +11,7 @@ from steptax.connectors.recorder.blocks import PhaseBlock, StepBlock
 from steptax.connectors.recorder.book import StepBook
 from steptax.connectors.recorder.clock import SYSTEM_CLOCK, Clock
 from steptax.connectors.recorder.device import CudaDevice
+from steptax.connectors.recorder.hooks import Hooks, outcome
 from steptax.connectors.recorder.identity import Identity
 from steptax.connectors.recorder.notes import Notes
 from steptax.connectors.recorder.rows import FinishedStep
@@ -34,8 +30,6 @@ PHASES = {
 
 #: How long ``close`` waits for the device to finish the last steps.
 DEVICE_WAIT_S = 2.0
-
-_alive: weakref.WeakSet[StepRecorder] = weakref.WeakSet()
 
 
 class StepRecorder:
@@ -101,6 +95,7 @@ class StepRecorder:
         self._state = "new"
         self._settings = None
         self._session: Session | None = None
+        self._hooks = Hooks(self._collection, self._close, lambda: self._silence("forked"))
         self._book = StepBook(
             clock,
             self._notes,
@@ -124,10 +119,7 @@ class StepRecorder:
             self._session = Session(self._settings, self._book, self._clock, self._notes)
             self._state = "running"
             self._book.is_running = True
-            if hasattr(gc, "callbacks"):
-                gc.callbacks.append(self._collection)
-            atexit.register(self._at_exit)
-            _alive.add(self)
+            self._hooks.install()
         except Exception as error:
             self._disable(error)
 
@@ -212,21 +204,27 @@ class StepRecorder:
     def tokens(self, count: int, seq_sq_sum: int | None = None) -> None:
         """Add tokens to the step, and the sum of their squared sequence lengths if known."""
         try:
-            self._book.tokens(count, seq_sq_sum)
+            payload = self._book.payload("tokens")
+            if payload is not None:
+                payload.add_tokens(count, seq_sq_sum)
         except Exception as error:
             self._notes.caught("tokens", error)
 
     def sequences(self, lengths: Any) -> None:
         """Add sequences to the step, by their lengths in tokens (any iterable of integers)."""
         try:
-            self._book.sequences(lengths)
+            payload = self._book.payload("sequences")
+            if payload is not None:
+                payload.add_sequences(lengths)
         except Exception as error:
             self._notes.caught("sequences", error)
 
     def loss(self, value: Any) -> None:
         """Note the loss: a number or a tensor of one element. A device is never waited for."""
         try:
-            self._book.loss(value)
+            payload = self._book.payload("a loss")
+            if payload is not None:
+                payload.set_loss(value)
         except Exception as error:
             self._notes.caught("a loss", error)
 
@@ -259,7 +257,7 @@ class StepRecorder:
         ``rows_*`` count rows of all tables, ``rows_dropped`` with the steps that the device never
         finished. ``steps_abandoned`` were left by an exception or never ended, ``steps_repeated``
         had a number that this attempt had passed. ``overhead_us_mean`` is the mean time per step
-        that the training thread spent in the recorder.
+        that the training thread spent in the recorder, over every 16th step.
         """
         session, book, notes = self._session, self._book, self._notes
         shipper = None if session is None else session.shipper
@@ -288,15 +286,11 @@ class StepRecorder:
                 return
             self._state = "closed"
             self._book.stop()
-            self._unregister()
+            self._hooks.remove()
             self._book.drain(DEVICE_WAIT_S)
             self._session.close(state)
         except Exception as error:
             self._notes.failed("closing", error)
-
-    def _at_exit(self) -> None:
-        """The process ends without a call of ``close``."""
-        self._close(outcome(getattr(sys, "last_type", None), getattr(sys, "last_value", None)))
 
     def _disable(self, error: Exception) -> None:
         self._notes.failed("nothing will be recorded", error)
@@ -308,14 +302,7 @@ class StepRecorder:
         self._notes.muted = True
         self._book.stop()
         self._session = None
-        self._unregister()
-
-    def _unregister(self) -> None:
-        """Undo what ``start`` registered."""
-        with contextlib.suppress(ValueError, AttributeError):
-            gc.callbacks.remove(self._collection)
-        atexit.unregister(self._at_exit)
-        _alive.discard(self)
+        self._hooks.remove()
 
     def _emit(self, finished: FinishedStep) -> None:
         if self._session is not None:
@@ -336,29 +323,8 @@ class StepRecorder:
         self._notes.misused(f"there is no phase {label}: it counts as other", topic="phase")
 
 
-def outcome(kind: type[BaseException] | None, error: BaseException | None) -> str:
-    """State of a job whose process ended with this exception, or with none."""
-    if kind is None:
-        return "completed"
-    if issubclass(kind, KeyboardInterrupt):
-        return "cancelled"
-    if isinstance(error, SystemExit) and error.code in (None, 0):
-        return "completed"
-    return "failed"
-
-
 def _silent_copy() -> StepRecorder:
     recorder = StepRecorder.__new__(StepRecorder)
     recorder._prepare(SYSTEM_CLOCK, watch_cuda=False)
     recorder._silence("disabled")
     return recorder
-
-
-def _after_fork_in_child() -> None:
-    """The thread did not come along, and the parent goes on writing these rows."""
-    for recorder in list(_alive):
-        recorder._silence("forked")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

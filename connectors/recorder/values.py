@@ -26,6 +26,8 @@ def whole(value: Any, most: int = INT64_MAX) -> int:
     Raises TypeError or ValueError when it is none, or lives on an accelerator (reading it there
     would wait for the device).
     """
+    if type(value) is int and 0 <= value <= most:
+        return value
     if getattr(value, "is_cuda", False):
         raise TypeError("a number on the device cannot be read without waiting for the device")
     if isinstance(value, float) and value.is_integer():

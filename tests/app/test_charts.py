@@ -188,7 +188,7 @@ def test_the_choice_is_pointed_at() -> None:
         heat_of(np.zeros((8, 20)), 100), DARK, chosen=(3, 107), budget_bytes=PAGE_BYTES
     )
     places = {(note.x, note.y) for note in figure.layout.annotations}
-    assert places == {(0, 3), (7, 1)}
+    assert places == {(1, 3), (7, 1)}
     gone = heat_figure(heat_of(np.zeros((8, 20))), DARK, chosen=(99, None), budget_bytes=PAGE_BYTES)
     assert len(gone.layout.annotations) == 0
 

@@ -70,10 +70,10 @@ def test_same_seed_same_batches_and_another_seed_others() -> None:
 
 def test_library_lengths_vary_and_a_long_shard_is_longer() -> None:
     files = library_files()
-    common = Shard(files, seed=0, context=1024)
+    common = Shard(files, seed=0, context=1536)
     lengths = common.batch(20_000).lengths
     assert np.std(lengths) > 0.3 * np.mean(lengths)
-    long = Shard(files, seed=0, context=1024, long=True)
+    long = Shard(files, seed=0, context=1536, long=True)
     assert mean_length(long) > 3 * mean_length(common)
 
 

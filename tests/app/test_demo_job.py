@@ -42,12 +42,15 @@ def running(pid: int) -> bool:
     """Whether a process of this id runs; a zombie that awaits its parent does not."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        if Path("/proc/self/stat").exists():
+            # The state follows the name, which is in brackets and may hold anything.
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
         return False
-    state = subprocess.run(
+    found = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    return bool(state.stdout.strip()) and not state.stdout.startswith("Z")
+    return not found.stdout.startswith("Z")
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -148,7 +151,7 @@ def test_a_worker_that_cannot_be_started_takes_the_others_along(
 
 
 def test_a_killed_worker_is_named_and_the_others_time_out(start: Start, tmp_path: Path) -> None:
-    job = start(collective_timeout_s=1.0)
+    job = start(collective_timeout_s=4)
     wait_until(lambda: trains(tmp_path / "lake"))
     os.kill(job.pids[2], signal.SIGKILL)
     wait_until(lambda: bool(job.poll().dead))
@@ -162,8 +165,15 @@ def test_a_killed_worker_is_named_and_the_others_time_out(start: Start, tmp_path
     assert state.finished
     for survivor in state.dead[:2]:
         assert survivor.exit_code == 1
-        assert survivor.message == "collective timed out after 1 s: rank 2 never arrived"
+        assert survivor.message == "collective timed out after 4 s: rank 2 never arrived"
     assert state.failure == "rank 2 was ended by SIGKILL"
+    job.stop()
+    events = Lake(tmp_path / "lake").read("events", "job-1").to_pylist()
+    (failure,) = (event for event in events if event["kind"] == "failure")
+    (begin,) = (event for event in events if event["kind"] == "allocated")
+    assert failure["ranks"] == "2"
+    assert failure["detail"] == "rank 2 was ended by SIGKILL"
+    assert failure["start_us"] > begin["start_us"]
 
 
 def test_when_a_worker_cannot_join_nobody_waits_for_it(
@@ -217,20 +227,6 @@ def test_ctrl_c_does_not_reach_the_workers(start: Start, tmp_path: Path) -> None
         os.kill(pid, signal.SIGINT)
     time.sleep(0.3)
     assert job.poll().alive == (0, 1, 2)
-
-
-def test_a_failure_is_written_into_the_events(start: Start, tmp_path: Path) -> None:
-    job = start(collective_timeout_s=0.5)
-    wait_until(lambda: trains(tmp_path / "lake"))
-    os.kill(job.pids[1], signal.SIGKILL)
-    job.wait()
-    job.stop()
-    events = Lake(tmp_path / "lake").read("events", "job-1").to_pylist()
-    failures = [event for event in events if event["kind"] == "failure"]
-    assert len(failures) == 1
-    assert failures[0]["ranks"] == "1"
-    assert failures[0]["detail"] == "rank 1 was ended by SIGKILL"
-    assert abs(failures[0]["start_us"] - time.time_ns() // 1000) < 600_000_000
 
 
 def test_checkpoints_are_events_of_rank_0(start: Start, tmp_path: Path) -> None:

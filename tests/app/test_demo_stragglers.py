@@ -78,7 +78,7 @@ def share_of_steps(found: np.ndarray) -> float:
 
 def test_sequence_straggler_has_longer_documents_and_nothing_else(tmp_path: Path) -> None:
     seen = train(tmp_path / "lake", "sequence")
-    assert excess(seen["seq_sq_sum"]) > 1.8
+    assert excess(seen["seq_sq_sum"]) > 1.6
     assert excess(seen["tokens"]) == 1
     assert excess(seen["compute_us"]) > 1.15
     # The last to arrive waits least, and makes the others wait.

@@ -8,6 +8,7 @@ elapsed times come as 32-bit milliseconds.
 from __future__ import annotations
 
 import gc
+import itertools
 import struct
 import sys
 from collections.abc import Iterator
@@ -209,7 +210,7 @@ def test_steps_follow_each_other_on_the_device_although_the_host_runs_ahead(
     rec.close()
     rows = steps(tmp_path)
     assert len(rows) == 20
-    for row, following in zip(rows, rows[1:], strict=False):
+    for row, following in itertools.pairwise(rows):
         gap_us = following["start_us"] - row["start_us"] - row["duration_us"]
         assert 0 <= gap_us <= 1 + 100
     assert sum(r["duration_us"] for r in rows) == 20 * 5_000
@@ -400,3 +401,15 @@ def test_a_device_that_does_not_say_its_name_is_used_all_the_same(
         device.catch_up()
     assert rec.stats["errors"] == 1
     assert [r["compute_us"] for r in steps(tmp_path)] == [10]
+
+
+def test_something_that_only_calls_itself_torch_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace()))
+    with StepRecorder(tmp_path, "j", 0, 1) as rec:
+        for step in range(3):
+            with rec.step(step):
+                pass
+    assert len(steps(tmp_path)) == 3
+    assert rec.stats["errors"] == 1

@@ -49,6 +49,11 @@ class Disk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         return self._open(path, flags, *arguments, **keywords)
 
+    def until_refused_again(self) -> None:
+        """Wait for the next attempt to write."""
+        seen = self.refused
+        until(lambda: self.refused > seen)
+
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
@@ -74,7 +79,7 @@ def test_a_full_disk_costs_rows_and_counts_them(
         for step in range(100):
             train(rec, range(step, step + 1))
             if step % 20 == 0:
-                until(lambda seen=disk.refused: disk.refused > seen)
+                disk.until_refused_again()
     assert rec.stats["rows_written"] == 0
     assert rec.stats["rows_dropped"] == 100 + 1  # the steps, and the row of this rank
     assert rec.stats["rows_waiting"] == 0

@@ -16,7 +16,7 @@ import pytest
 
 from steptax.app.lake.lake import Lake
 from steptax.connectors.recorder import Clock, StepRecorder
-from steptax.connectors.recorder.recorder import outcome
+from steptax.connectors.recorder.hooks import outcome
 
 JOB = "team a/job 1"
 EPOCH_NS = 1_700_000_000_000_000_000

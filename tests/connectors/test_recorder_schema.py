@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -92,7 +93,7 @@ def test_the_kinds_of_events_are_those_of_the_lake() -> None:
 
 
 def test_parquet_has_the_types_of_the_lake() -> None:
-    columns = {
+    columns: dict[str, list[Any]] = {
         "job_id": ["j"],
         "attempt": [0],
         "step": [7],

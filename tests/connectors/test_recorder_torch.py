@@ -58,3 +58,17 @@ def test_values_of_torch_are_read_as_numbers(tmp_path: Path) -> None:
         (None, None, None),
     ]
     assert rec.stats["misuse"] + rec.stats["errors"] == 2
+
+
+def test_what_the_recorder_asks_of_cuda_exists_in_this_torch() -> None:
+    for name in (
+        "is_initialized",
+        "is_current_stream_capturing",
+        "current_stream",
+        "current_device",
+        "get_device_properties",
+        "Event",
+    ):
+        assert callable(getattr(torch.cuda, name))
+    for name in ("record", "query", "elapsed_time"):
+        assert callable(getattr(torch.cuda.Event, name))

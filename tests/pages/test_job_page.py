@@ -119,7 +119,7 @@ def test_typing_a_rank_and_a_step(add: Add, show: Show, figures: Figures) -> Non
     at.number_input(key="step").set_value(11).run()
     assert "##### Step 11, rank by rank" in [m.value for m in at.markdown]
     marks = by_name(figures(at))["heat"]["spec"]["layout"]["annotations"]
-    assert {(mark["x"], mark["y"]) for mark in marks} == {(0, 2), (11, 1)}
+    assert {(mark["x"], mark["y"]) for mark in marks} == {(1, 2), (11, 1)}
 
 
 def test_a_click_on_a_cell_chooses_rank_and_step(

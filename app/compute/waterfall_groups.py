@@ -1,0 +1,229 @@
+"""Bills of several jobs, and of days and months.
+
+A job that crosses a boundary counts in each period with the part of its time that lies in it. Time
+and exact dollars add up exactly, and so do the cents of the bills that one call returns.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal
+
+from steptax.app.compute.apportion import Unit, pieces
+from steptax.app.compute.attempt_layer import State
+from steptax.app.compute.buckets import BUCKETS
+from steptax.app.compute.cost import exact_usd
+from steptax.app.compute.goodput import Denominator
+from steptax.app.compute.measure import Level, Measure
+from steptax.app.compute.paid_time import idle_time
+from steptax.app.compute.segments import Segments
+from steptax.app.compute.timeline import Allocation
+from steptax.app.compute.waterfall import make_waterfall
+from steptax.app.compute.waterfall_rows import (
+    Labels,
+    Source,
+    Waterfall,
+    WaterfallRow,
+    close_cents,
+)
+from steptax.app.errors import NotFoundError, UserError
+
+By = Literal["job_id", "team", "project", "cluster", "owner", "period"]
+
+UNKNOWN = "unknown"
+"""Group of the bills that do not say which one is theirs."""
+
+_ZERO = Fraction(0)
+
+
+def within(bill: Waterfall, start_us: int, end_us: int) -> Waterfall:
+    """The part of a job's bill that lies in [start, end), at the same price per GPU-second.
+
+    Raises:
+        UserError: ``bill`` is a sum, whose time is not known any more.
+    """
+    if bill.source is None or bill.timeline is None:
+        raise UserError("a sum of bills cannot be cut by time", hint="cut its bills, then add them")
+    part = bill.timeline.within(start_us, end_us)
+    cut = make_waterfall(bill.source, part, bill)
+    cut = replace(cut, has_steps=bill.has_steps and _has_steps(cut), at_risk=None)
+    usd = bill.usd_exact
+    if usd is None or not cut.total_gpu_us:
+        return cut
+    return cut.priced(usd * cut.total_gpu_us / bill.total_gpu_us)
+
+
+def _has_steps(bill: Waterfall) -> bool:
+    assert bill.timeline is not None
+    return bool(bill.timeline.gpu_us(State.SPLIT, State.WHOLE, State.UNRECORDED))
+
+
+def by_period(bills: Sequence[Waterfall], unit: Unit, tz: str = "UTC") -> dict[str, Waterfall]:
+    """The bills of jobs by calendar day or month in zone ``tz``, in calendar order.
+
+    Raises:
+        UserError: no such zone, or a bill is a sum.
+        NotFoundError: there are no bills.
+    """
+    parts = [part for bill in bills for part in split_periods(bill, unit, tz)]
+    return grouped(parts, "period")
+
+
+def split_periods(bill: Waterfall, unit: Unit, tz: str = "UTC") -> list[Waterfall]:
+    """One job's bill cut at the boundaries of days or months in zone ``tz``, in order of time.
+
+    Raises:
+        UserError: no such zone, or ``bill`` is a sum.
+    """
+    if bill.timeline is None:
+        raise UserError("a sum of bills cannot be cut by time", hint="cut its bills, then add them")
+    cuts = []
+    for piece in pieces(*bill.timeline.span_us, unit, tz):
+        part = within(bill, piece.start_us, piece.end_us)
+        cuts.append(replace(part, labels=replace(part.labels, period=piece.period)))
+    return close_cents(cuts)
+
+
+def grouped(bills: Sequence[Waterfall], by: By) -> dict[str, Waterfall]:
+    """Bills added up by one of their labels, in alphabetical order; those without it as unknown.
+
+    Raises:
+        NotFoundError: there are no bills.
+        UserError: their denominators differ.
+    """
+    members: dict[str, list[Waterfall]] = defaultdict(list)
+    for bill in bills:
+        members[getattr(bill.labels, by) or UNKNOWN].append(bill)
+    if not members:
+        raise NotFoundError("there are no bills to add up")
+    names = sorted(members)
+    sums = [total(members[name], Labels(**{by: name})) for name in names]
+    return dict(zip(names, close_cents(sums), strict=True))
+
+
+def total(bills: Sequence[Waterfall], labels: Labels | None = None) -> Waterfall:
+    """The sum of bills; ratios of it are ratios of sums, weighted by GPU-time.
+
+    A bucket that is not known in some of them is the sum of the others, and says of how many. Money
+    is known only if it is for all that hold time.
+
+    Raises:
+        NotFoundError: there are no bills.
+        UserError: their denominators differ.
+    """
+    if not bills:
+        raise NotFoundError("there are no bills to add up")
+    if len({bill.denominator for bill in bills}) > 1:
+        raise UserError("shares of paid and of allocated time do not add up", where="denominator")
+    costs = all(bill.total_usd is not None or not bill.total_gpu_us for bill in bills)
+    whole = sum((bill.total_gpu_us for bill in bills), _ZERO)
+    found: dict[str, list[WaterfallRow]] = defaultdict(list)
+    for bill in bills:
+        for row in bill.rows:
+            found[row.bucket].append(row)
+    rows = tuple(
+        _sum_rows(found[name], len(bills), whole, costs) for name in BUCKETS if name in found
+    )
+    timed = [bill for bill in bills if bill.total_gpu_us != bill.gpu_us("unallocated")]
+    with_steps = [bill for bill in timed if bill.has_steps]
+    no_useful = [bill for bill in with_steps if bill.no_useful]
+    warnings = []
+    if 0 < len(with_steps) < len(timed):
+        warnings.append(f"{len(timed) - len(with_steps)} of {len(timed)} bills have no steps")
+    if 0 < len(no_useful) < len(with_steps):
+        warnings.append(
+            f"{len(no_useful)} of {len(with_steps)} bills have no model FLOPs, so that the useful "
+            "part is a lower bound"
+        )
+    every = len(no_useful) == len(with_steps)
+    merged = Waterfall(
+        labels or Labels(),
+        bills[0].denominator,
+        rows,
+        whole,
+        None,
+        min(bill.level for bill in bills),
+        bool(with_steps),
+        no_useful[0].no_useful if no_useful and every else "",
+        _at_risk(bills),
+        tuple(
+            replace(finding, text=f"{bill.labels.job_id}: {finding.text}")
+            if bill.labels.job_id
+            else finding
+            for bill in bills
+            for finding in bill.findings
+        ),
+        frozenset().union(*(bill.resources for bill in bills)),
+        tuple(warnings),
+    )
+    return close_cents([merged])[0]
+
+
+def _sum_rows(
+    rows: Sequence[WaterfallRow], bills: int, whole: Fraction, costs: bool
+) -> WaterfallRow:
+    known = [row for row in rows if row.gpu_us is not None]
+    if not known:
+        reasons = dict.fromkeys(row.note for row in rows)
+        return replace(rows[0], note="; ".join(reasons), usd=None, usd_exact=None)
+    us = sum((row.gpu_us for row in known if row.gpu_us is not None), _ZERO)
+    unknown = sum(row.gpu_us is None for row in rows)
+    exact = sum((row.usd_exact for row in known if row.usd_exact is not None), _ZERO)
+    return replace(
+        rows[0],
+        gpu_us=us,
+        share_ratio=float(us / whole) if whole else None,
+        usd=None,
+        usd_exact=exact if costs and whole else None,
+        # Of a bill that takes held time as paid, nothing is unallocated by that choice.
+        note=""
+        if not unknown or rows[0].bucket == "unallocated"
+        else f"not known in {unknown} of {bills} bills",
+    )
+
+
+def unallocated(
+    paid: Sequence[Allocation],
+    bills: Sequence[Waterfall],
+    labels: Labels,
+    *,
+    usd_per_gpu_hour: Decimal | None = None,
+) -> Waterfall:
+    """The bill of what was paid for and held by none of ``bills``, e.g. of a cluster.
+
+    ``total`` of it and of ``bills`` is the bill of all that was paid. It can be cut by time.
+
+    Raises:
+        IntegrityError: more is held than was paid for, by more than a second; by name.
+        UserError: one of the bills is a sum, or the price is not positive.
+    """
+    name = labels.cluster or labels.team or labels.project or labels.job_id or "paid devices"
+    used = []
+    for bill in bills:
+        if bill.timeline is None:
+            raise UserError("a sum of bills has no time: give the bills of jobs")
+        line = bill.timeline
+        keep = line.state != State.UNALLOCATED
+        used.append(Segments(line.start_us[keep], line.end_us[keep], line.gpus[keep]))
+    idle = idle_time(paid, used, name)
+    source = Source(idle, {}, frozenset({"unallocated"}), {}, {})
+    frame = Waterfall(
+        labels, Denominator.PAID, (), _ZERO, None, Level.LOG, False, "nobody held these devices"
+    )
+    bill = make_waterfall(source, idle, frame)
+    if usd_per_gpu_hour is None:
+        return bill
+    return bill.priced(exact_usd(bill.total_gpu_us / 1_000_000, usd_per_gpu_hour))
+
+
+def _at_risk(bills: Sequence[Waterfall]) -> Measure | None:
+    known = [b.at_risk.value for b in bills if b.at_risk and b.at_risk.value is not None]
+    if not known:
+        return None
+    missing = len(bills) - len(known)
+    said = (f"not known for {missing} of {len(bills)} bills",) if missing else ()
+    return Measure(sum(known), "GPU-hours", level=Level.STEP_TIME, warnings=said)
