@@ -10,7 +10,13 @@ from pathlib import Path
 import streamlit as st
 
 from steptax.pages import frame
-from steptax.pages.places import EXECUTIVE_PAGE, HEALTH_PAGE, JOB_PAGE
+from steptax.pages.places import (
+    EXECUTIVE_PAGE,
+    HEALTH_PAGE,
+    JOB_PAGE,
+    REFERENCE_PAGE,
+    WHATIF_PAGE,
+)
 
 #: A file of our own: icons by name are fetched from their maker's servers.
 ICON = Path(__file__).resolve().parent / "icon.svg"
@@ -23,13 +29,18 @@ def main() -> None:
         EXECUTIVE_PAGE, title="Executive review", icon=":material/payments:", default=True
     )
     job = st.Page(JOB_PAGE, title="Job drill-down", icon=":material/monitoring:", url_path="job")
+    whatif = st.Page(WHATIF_PAGE, title="What-if", icon=":material/calculate:", url_path="whatif")
+    reference = st.Page(
+        REFERENCE_PAGE, title="Reference figures", icon=":material/menu_book:", url_path="reference"
+    )
     health = st.Page(
         HEALTH_PAGE, title="Data & health", icon=":material/database:", url_path="health"
     )
-    page = st.navigation([executive, job, health], position="top")
+    page = st.navigation([executive, job, whatif, health, reference], position="top")
     # The choices are drawn here and not by the pages, so that they outlive a change of page.
     with frame.guarded():
-        if frame.strip(is_job=page == job):
+        # These two say something without any job too.
+        if frame.strip(is_job=page in (job, whatif)) or page in (whatif, reference):
             page.run()
 
 

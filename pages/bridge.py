@@ -12,7 +12,7 @@ from typing import Any
 
 import streamlit as st
 
-# The figure is found anew on each pointer movement over its container, because a refresh may have
+# The figure is found anew whenever the pointer enters or is pressed, because a refresh may have
 # replaced it; the listener is taken off before it is put on, so that there is always exactly one.
 _SCRIPT = """
 export default function (component) {
@@ -36,9 +36,10 @@ export default function (component) {
     plot.removeListener('plotly_click', clicked);
     plot.on('plotly_click', clicked);
   };
-  document.addEventListener('pointerover', attach, true);
+  const events = ['pointerover', 'pointerdown'];
+  events.forEach((name) => document.addEventListener(name, attach, true));
   return () => {
-    document.removeEventListener('pointerover', attach, true);
+    events.forEach((name) => document.removeEventListener(name, attach, true));
     document.querySelectorAll(container + ' .js-plotly-plot').forEach((plot) => {
       if (plot.removeListener) plot.removeListener('plotly_click', clicked);
     });

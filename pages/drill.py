@@ -11,6 +11,7 @@ from steptax.app.charts.heatmap import (
     fit,
     grid_figure,
     heat_figure,
+    heat_note,
     rank_at,
     worst_in_box,
 )
@@ -86,6 +87,8 @@ def _heat(view: JobView, rank: int | None, step: int, budget_bytes: int) -> None
         on_select=choose_box,
     )
     bridge.on_cell("heat", choose_cell)
+    if note := heat_note(heat):
+        st.caption(note)
 
 
 def _ranks(view: JobView) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from steptax.app.charts.card import card_fields
-from steptax.app.charts.focus import title_of, window_text
+from steptax.app.charts.focus import stopped_lines, title_of, window_text
 from steptax.app.charts.job_tables import ledger_table
 from steptax.app.charts.style import LIVE_BYTES, PAGE_BYTES
 from steptax.app.charts.waterfall import units_of, waterfall_figure
@@ -53,6 +53,8 @@ def _body(live: bool) -> None:
         # Each part has a place of its own: a banner that comes and goes would otherwise shift what
         # follows it to another place, where the browser would build it anew.
         with st.container():
+            if live:
+                parts.calm()
             _head(view)
         left, right = st.columns([13, 9], gap="medium")
         with left:
@@ -71,10 +73,9 @@ def _head(view: JobView) -> None:
     if view.coverage.stale:
         with st.container(key="stale"):
             st.warning(parts.plain(view.coverage.stale), icon=":material/hourglass_disabled:")
-    if view.coverage.stopped:
-        stopped = "  \n".join(parts.plain(rank.text) for rank in view.coverage.stopped)
+    if stopped := stopped_lines(view):
         with st.container(key="stopped"):
-            st.error(stopped, icon=":material/report:")
+            st.error("  \n".join(map(parts.plain, stopped)), icon=":material/report:")
     parts.sentence(view.card.sentence)
     st.caption(parts.plain(title_of(view)))
 

@@ -43,7 +43,9 @@ def figure(
     selection: dict[str, Any] = (
         {} if on_select is None else {"on_select": on_select, "selection_mode": "box"}
     )
-    st.plotly_chart(chart, key=key, config=CONFIG, alt=alt, theme="streamlit", **selection)
+    # For a moment a redrawn figure stands beside the one it replaces; the container stands alone.
+    with st.container(key=f"{key}_figure"):
+        st.plotly_chart(chart, key=key, config=CONFIG, alt=alt, theme="streamlit", **selection)
     below(key, table)
 
 
@@ -146,9 +148,7 @@ def number(
     title: str, measure: Any, metric_id: str, *about: str, spark: Sequence[float] = ()
 ) -> None:
     """One headline number: what it rests on under it, its formula and all digits on hover."""
-    with st.container(
-        key=f"kpi_{metric_id}", width=_KPI_PX, height="stretch", gap=None, border=True
-    ):
+    with st.container(key=f"kpi_{metric_id}", width=_KPI_PX, gap=None, border=True):
         st.metric(
             plain(title),
             plain(value_text(measure, title)),
@@ -161,6 +161,11 @@ def number(
 def paragraphs(text: str) -> str:
     """``text`` as it is, its empty lines kept as breaks between paragraphs."""
     return "\n\n".join(plain(part) for part in text.split("\n\n"))
+
+
+def calm() -> None:
+    """Hide the sign that the page is at work: on a live page it would blink with every refresh."""
+    st.html('<style>[data-testid="stStatusWidget"] { display: none; }</style>')
 
 
 def error(problem: SteptaxError) -> None:

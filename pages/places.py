@@ -9,3 +9,5 @@ _FOLDER = Path(__file__).resolve().parent
 EXECUTIVE_PAGE = _FOLDER / "executive.py"
 JOB_PAGE = _FOLDER / "job.py"
 HEALTH_PAGE = _FOLDER / "health.py"
+WHATIF_PAGE = _FOLDER / "whatif.py"
+REFERENCE_PAGE = _FOLDER / "reference.py"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from steptax.app.views.models import JobView
 
+_LISTED = 4
+
 
 def focus(view: JobView, rank: int | None, step: int | None) -> tuple[int | None, int]:
     """The chosen rank and step; else the culprit (or the rank with most excess) and its worst step.
@@ -17,6 +19,13 @@ def focus(view: JobView, rank: int | None, step: int | None) -> tuple[int | None
     if step is None:
         step = view.card.slow_steps[0] if view.card.slow_steps else view.window.last_step
     return rank, step
+
+
+def stopped_lines(view: JobView) -> tuple[str, ...]:
+    """Ranks that no longer report, the first few in words and the rest counted."""
+    texts = [rank.text for rank in view.coverage.stopped]
+    more = len(texts) - _LISTED
+    return (*texts[:_LISTED], *((f"and {more:,} more ranks",) if more > 0 else ()))
 
 
 def time_unit(view: JobView) -> str:

@@ -19,6 +19,9 @@ Cells = npt.NDArray[np.int16] | npt.NDArray[np.float32]
 
 _INT16 = 32_767
 _LABELLED_CELLS = 256
+#: Cells that are circled, and how far beyond the colours they must be.
+_CIRCLES = 12
+_FAR = 4.0
 #: Steps across below which ranks are pooled instead.
 _LEAST_STEPS = 64
 
@@ -62,8 +65,19 @@ def heat_figure(
     figure.update_layout(dragmode="select", plot_bgcolor=palette.missing)
     figure.update_xaxes(title={"text": "step"}, **_cell_axis(columns, 8, down=False))
     figure.update_yaxes(title={"text": "rank"}, **_cell_axis(rows, 12, down=True))
+    _circle_outliers(figure, heat, palette, rows, columns)
     _mark(figure, heat, palette, chosen)
     return figure
+
+
+def heat_note(heat: HeatMap) -> str | None:
+    """What must be known to read the map; None where it is plain."""
+    parts = []
+    if heat.is_pooled:
+        parts.append("A cell holds the largest excess of its ranks and steps.")
+    if _outliers(heat).size:
+        parts.append("Circles: far beyond the colours.")
+    return " ".join(parts) or None
 
 
 def encode(heat: HeatMap, budget_bytes: int, unit: str = "ms") -> tuple[Cells, str]:
@@ -231,6 +245,37 @@ def _mark(
     if column is not None:
         where = {"x": column, "xref": "x", "y": 1, "yref": "y domain", "yanchor": "bottom"}
         figure.add_annotation(text="\N{BLACK DOWN-POINTING TRIANGLE}", **where, **common)
+
+
+def _outliers(heat: HeatMap) -> npt.NDArray[np.intp]:
+    """Flat places of the largest cells that the clipped colours cannot tell from the next."""
+    flat = np.where(np.isnan(heat.excess_ms), -np.inf, heat.excess_ms).ravel()
+    order = np.argsort(-flat, kind="stable")[:_CIRCLES]
+    return order[flat[order] > _FAR * heat.colour_limit_ms]
+
+
+def _circle_outliers(
+    figure: go.Figure,
+    heat: HeatMap,
+    palette: Palette,
+    rows: Sequence[str],
+    columns: Sequence[str],
+) -> None:
+    """Circle single cells that stand out; one pixel of a saturated colour would not be seen."""
+    row, column = np.unravel_index(_outliers(heat), heat.excess_ms.shape)
+    if not len(row):
+        return
+    figure.add_trace(
+        go.Scatter(
+            x=[columns[i] for i in column],
+            y=[rows[i] for i in row],
+            mode="markers",
+            marker={"symbol": "circle-open", "size": 11, "color": palette.marker},
+            # The cell below answers to the pointer.
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    )
 
 
 def _place(values: IntArray, edges: IntArray, wanted: int | None) -> int | None:

@@ -16,8 +16,6 @@ Unit = Literal["$", "%", "GPU-hours"]
 
 _FORMAT_UNIT = {"$": "USD", "%": "ratio", "GPU-hours": "GPU-hours"}
 _SECONDS_PER_HOUR = 3600.0
-#: Share of the paid amount below which a bar would be thinner than a pixel or two.
-_SEEN_RATIO = 0.001
 
 
 def units_of(ledger: Sequence[LedgerLine]) -> tuple[Unit, ...]:
@@ -44,12 +42,12 @@ def amount(line: LedgerLine, unit: Unit) -> float | None:
 def waterfall_figure(ledger: Sequence[LedgerLine], unit: Unit, palette: Palette) -> go.Figure:
     """Paid at the top, each loss taken away, then what is no loss.
 
-    Buckets that are too small to see or were not measured have no bar; the table lists them.
+    Buckets that hold nothing or were not measured have no bar; the table lists them.
     """
     amounts = [(line, amount(line, unit)) for line in ledger]
     known = [(line, value) for line, value in amounts if value is not None]
     paid = sum(value for _, value in known)
-    seen = [(line, value) for line, value in known if value and value >= _SEEN_RATIO * paid]
+    seen = [(line, value) for line, value in known if value > 0]
     losses = sorted(((n, v) for n, v in seen if n.is_loss), key=lambda item: -item[1])
     rest = [(line, value) for line, value in seen if not line.is_loss]
     # A bar floats from `base`; each loss begins where what is left of the paid amount ends.

@@ -26,6 +26,8 @@ from steptax.app.errors import IntegrityError
 Parts = dict[str, Fraction]
 _ZERO = Fraction(0)
 _PARTS = 1_000_000
+#: Notes of a bucket that are said in full, where windows differ.
+_NOTES = 3
 _UNSPLIT = {State.WHOLE: "step_unsplit", State.UNRECORDED: "steps_unrecorded"}
 _MEASURED = ("input", "exposed_comm", "pipeline_bubble", "straggler_wait", "host_gaps", "compute")
 _FACTORS = ("kernel_inefficiency", "recompute", "useful")
@@ -83,8 +85,10 @@ def inner_buckets(
             pools.append(_Pool(state, {bucket: us}, done, {bucket: Fraction(1)}))
     missing, notes = _remarks(pools, splits)
     findings = [finding for split in splits for finding in split.findings]
-    no_useful = flops.reason if flops.useful_gpu_us is None else _too_much(pools, flops)
-    if flops.useful_gpu_us is not None and no_useful:
+    no_useful = flops.reason if flops.useful_gpu_us is None else ""
+    if not pools:
+        no_useful = "no step that counts was recorded"
+    elif not no_useful and (no_useful := _too_much(pools, flops)):
         findings.append(Finding("rejected", no_useful))
     if no_useful:
         missing |= dict.fromkeys(_FACTORS, no_useful)
@@ -92,7 +96,7 @@ def inner_buckets(
         for pool in pools:
             _take(pool, flops)
         notes["useful"] = flops.note
-        if flops.recompute_gpu_us is None and pools:
+        if flops.recompute_gpu_us is None:
             missing["recompute"] = "how much is recomputed is not known"
             missing["kernel_inefficiency"] = "not told from recomputation"
         elif not any("kernel_inefficiency" in pool.parts for pool in pools):
@@ -179,15 +183,23 @@ def _take(pool: _Pool, flops: StepFlops) -> None:
         pool.parts[left] = pool.parts.pop("compute")
 
 
+def _joined(texts: Sequence[str]) -> str:
+    """Notes of several windows as one, the first ones in full."""
+    more = [f"and {len(texts) - _NOTES} more"] if len(texts) > _NOTES else []
+    return "; ".join([*texts[:_NOTES], *more])
+
+
 def _remarks(
     pools: Sequence[_Pool], splits: Sequence[StepSplit]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Reasons for what was not measured, and notes on what was."""
     missing: dict[str, str] = {}
-    notes: dict[str, str] = {}
+    said: dict[str, dict[str, None]] = {}
     for split in splits:
         missing |= split.missing
-        notes |= split.notes
+        for bucket, note in split.notes.items():
+            said.setdefault(bucket, {})[note] = None
+    notes = {bucket: _joined(list(texts)) for bucket, texts in said.items()}
     for bucket in _MEASURED:
         have = sum(bucket in split.parts for split in splits)
         if have:
@@ -197,8 +209,8 @@ def _remarks(
         else:
             missing.setdefault(bucket, _NO_RANKS)
     if any(pool.state is State.WHOLE for pool in pools):
-        said = "the length of these steps alone is known"
-        notes["step_unsplit"] = "; ".join(filter(None, (notes.get("step_unsplit"), said)))
+        texts = [*said.get("step_unsplit", ()), "the length of these steps alone is known"]
+        notes["step_unsplit"] = _joined(texts)
     notes["steps_unrecorded"] = "the step numbers on record show that they ran"
     notes["step_rest"] = "ranks that ended a step before its longest report"
     missing.pop("compute", None)

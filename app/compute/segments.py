@@ -79,11 +79,11 @@ def over(below: Segments, above: Segments) -> Segments:
     high, in_high = _find(above, start)
     label = np.where(in_high, above.label[high], below.label[low])
     keep = in_low | in_high
-    return _merged(Segments(start[keep], end[keep], label[keep]))
+    return merged(Segments(start[keep], end[keep], label[keep]))
 
 
 def _join(first: Segments, second: Segments) -> Segments:
-    return _merged(
+    return merged(
         Segments(
             np.concatenate([first.start_us, second.start_us]),
             np.concatenate([first.end_us, second.end_us]),
@@ -92,7 +92,7 @@ def _join(first: Segments, second: Segments) -> Segments:
     )
 
 
-def _merged(layer: Segments) -> Segments:
+def merged(layer: Segments) -> Segments:
     """Neighbours that touch and share a label become one."""
     if len(layer) < 2:
         return layer
@@ -142,7 +142,7 @@ def add_up(spans: Iterable[tuple[int, int, int]]) -> Segments:
     np.add.at(level, place, change)
     held = np.cumsum(level)[:-1]
     keep = held != 0
-    return _merged(Segments(edges[:-1][keep], edges[1:][keep], held[keep]))
+    return merged(Segments(edges[:-1][keep], edges[1:][keep], held[keep]))
 
 
 def covered_us(layer: Segments, start_us: Ints, end_us: Ints) -> Ints:

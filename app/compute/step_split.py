@@ -128,7 +128,7 @@ def split_steps(
             part = replace(part, expected_ranks=matrix.expected_ranks)
             places = np.array([by_step[s] for s in part.steps.tolist()], dtype=np.int64)
             splits.append(_split(part, places, steps, pipeline))
-    return splits
+    return sorted(splits, key=lambda split: int(split.places.min()))
 
 
 def _split(

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from steptax.app.compute.attempt_layer import Cover, State, attempt_layer
+from steptax.app.compute.attempt_layer import Cover, Layer, State, attempt_layer
 from steptax.app.compute.attempts import Attempt, History
 from steptax.app.compute.job_events import Finding
 from steptax.app.compute.rows import Ints
-from steptax.app.compute.segments import EMPTY, Segments, covered_us, cut, one, over, stack
+from steptax.app.compute.segments import EMPTY, Segments, covered_us, cut, merged, one, over, stack
 
 _FAR = 2**62
 #: Labels are attempt index * 16 + state, so that each step finds its own time again.
@@ -98,7 +98,7 @@ class Painted:
     gap_steps: Ints
     """[G] steps that were not recorded between two that were."""
     gap_us: Ints
-    """[G]"""
+    """[G] time for these, without what events between them take."""
     gap_visible_us: Ints
     """[G]"""
     findings: tuple[Finding, ...]
@@ -139,17 +139,30 @@ def paint(record: History, allocations: Sequence[Allocation], cover: Cover) -> P
     for k, (attempt, layer) in enumerate(zip(attempts, layers, strict=True)):
         own_line = line.at(order[bounds[k] : bounds[k + 1]])
         seen.append(_visible(own_line, attempt))
-        gaps.append(covered_us(own_line.segments(State.UNRECORDED), *layer.gaps[:2]))
+        gaps.append(_of_gaps(own_line.segments(State.UNRECORDED), layer))
     return Painted(
-        line,
+        _plain(line),
         _chain(v for v, _ in seen),
         _chain(g for _, g in seen),
         _chain(layer.taken_us for layer in layers),
         _chain(layer.gaps[2] for layer in layers),
-        _chain(layer.gaps[1] - layer.gaps[0] for layer in layers),
+        _chain(_of_gaps(layer.segments, layer) for layer in layers),
         _chain(gaps),
         (*_overlaps(attempts), *_outside(record, alloc)),
     )
+
+
+def _of_gaps(segments: Segments, layer: Layer) -> Ints:
+    """[G] time of the gaps of an attempt that is there for steps without a record."""
+    own = segments.label == State.UNRECORDED
+    unrecorded = Segments(segments.start_us[own], segments.end_us[own], segments.label[own])
+    return covered_us(unrecorded, *layer.gaps[:2])
+
+
+def _plain(line: Timeline) -> Timeline:
+    """Neighbours in one state on as many devices become one, whichever attempt they are of."""
+    both = merged(Segments(line.start_us, line.end_us, line.gpus * _STATES + line.state))
+    return Timeline(both.start_us, both.end_us, both.label % _STATES, both.label // _STATES)
 
 
 def _chain(parts: Iterable[Ints]) -> Ints:

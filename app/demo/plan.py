@@ -24,6 +24,8 @@ CONTEXT_SHARED_CORE = 1536
 FEWEST_TOKENS = 256
 MOST_TOKENS = 1 << 16
 TRIAL_TOKENS = 2048
+#: Share of the step for which slow storage makes its worker wait.
+STORAGE_WAIT_RATIO = 0.75
 
 
 @dataclass(frozen=True)
@@ -81,5 +83,5 @@ def tokens_per_rank(spec: WorkerSpec, model: Model, flat: Array, files: tuple[Pa
 
 
 def storage_latency_s(spec: WorkerSpec, tokens: int, mean_document_tokens: float) -> float:
-    """Latency of each document on slow storage, for a wait of half the step in all."""
-    return spec.step_target_ms / 1e3 / 2 * mean_document_tokens / tokens
+    """Latency of each document on slow storage, for a wait of `STORAGE_WAIT_RATIO` in all."""
+    return STORAGE_WAIT_RATIO * spec.step_target_ms / 1e3 * mean_document_tokens / tokens

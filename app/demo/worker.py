@@ -7,7 +7,6 @@ others, and at last its `WorkerResult`.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import shutil
@@ -57,18 +56,17 @@ class Worker:
         wish = plan.tokens_per_rank(spec, self.model, self.flat, files)
         if spec.handicap == "compute":
             self.model = RepeatedModel(self.model, contention.passes)
+        self.heap = (
+            LeakyHeap(live=300_000, garbage_per_step=20_000, every_steps=3)
+            if spec.handicap == "gc"
+            else None
+        )
         mesh = Mesh(spec.rank, spec.inbox_fd, spec.peer_fds)
         mesh.meet(max(START_TIMEOUT_S, spec.collective_timeout_s))
         _say(JOINED)
         self.reduce = make_reduce(mesh)
         self.tokens = self._agree(wish)
         self.shard = self._shard(files[spec.rank :: spec.workers], context)
-        self.heap = (
-            LeakyHeap(live=300_000, garbage_per_step=20_000, every_steps=3)
-            if spec.handicap == "gc"
-            else None
-        )
-        gc.collect()
 
     def run(self) -> WorkerResult:
         """Train until the steps are done, recording each."""

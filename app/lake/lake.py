@@ -206,7 +206,10 @@ def newest_of_each_key(spec: Table, rows: pa.Table) -> pa.Table:
     """
     if rows.num_rows == 0:
         return rows
-    ordered = rows.sort_by([("ingested_at_us", "ascending"), ("source_row", "ascending")])
+    # Rows of one moment keep the order of their segments, whose names begin with their time.
+    read = pa.array(range(rows.num_rows), pa.int64())
+    ages = [("ingested_at_us", "ascending"), ("source_row", "ascending"), ("_read", "ascending")]
+    ordered = rows.append_column("_read", read).sort_by(ages)
     others = [name for name in spec.names if name not in spec.key]
     known = pc.ScalarAggregateOptions(skip_nulls=True)
     # "last" goes by the order of the rows, which threads would not keep.

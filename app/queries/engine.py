@@ -80,30 +80,33 @@ class DuckEngine:
         segments = self.lake.segments(
             spec.name, job_id if spec.by_job else None, first_step=first, last_step=last
         )
+        # Rows of one moment keep the order of their segments, whose names begin with their time.
+        file = ", filename AS _file" if spec.latest_wins else ""
+        names = ", ".join(map(_quoted, spec.names)) + file
         parts = []
         parquet = [s for s in segments if s.is_parquet]
         lines = [s for s in segments if not s.is_parquet]
         if parquet:
             parts.append(
-                f"SELECT {', '.join(map(_quoted, spec.names))} FROM "
-                f"read_parquet({_paths(parquet)}, hive_partitioning = false)"
+                f"SELECT {names} FROM read_parquet({_paths(parquet)}, filename = true, "
+                "hive_partitioning = false)"
             )
         if lines:
             columns = ", ".join(f"{_quoted(f.name)}: '{_DUCK_TYPES[f.type]}'" for f in spec.arrow)
             parts.append(
-                f"SELECT {', '.join(map(_quoted, spec.names))} FROM read_json({_paths(lines)}, "
+                f"SELECT {names} FROM read_json({_paths(lines)}, filename = true, "
                 f"format = 'newline_delimited', columns = {{{columns}}})"
             )
         if not parts:
             nothing = ", ".join(
                 f"CAST(NULL AS {_DUCK_TYPES[f.type]}) AS {_quoted(f.name)}" for f in spec.arrow
             )
-            parts.append(f"SELECT {nothing} WHERE false")
+            parts.append(f"SELECT {nothing}{', NULL AS _file' if file else ''} WHERE false")
         union = " UNION ALL ".join(parts)
         if not spec.latest_wins:
             return f"({union})"
         # Of each column the newest value that is not null: arg_max passes nulls over.
-        age = "ROW(ingested_at_us, coalesce(source_row, 0))"
+        age = "ROW(ingested_at_us, coalesce(source_row, 0), _file)"
         keys = ", ".join(map(_quoted, spec.key))
         columns = ", ".join(
             _quoted(c) if c in spec.key else f"arg_max({_quoted(c)}, {age}) AS {_quoted(c)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from steptax.app.compute.straggler_result import Kind
 
 _BY_HINT = {
-    "sequence_length": "balance the batches by the sum of squared sequence lengths; see the steps",
+    "sequence_length": "balance the batches by the sum of squared sequence lengths",
     "input": "look at the data loader of that rank: workers, prefetch depth, storage latency",
     "checkpoint": "make checkpoints asynchronous, or spread their writing over the ranks",
     "h2d": "pin host memory and check the PCIe generation and width of that device",

@@ -9,6 +9,7 @@ import numpy as np
 from steptax.app.compute.hints import Explanation, Hint
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.straggler_result import Kind, StragglerResult
+from steptax.app.format import format_share
 from steptax.app.views.actions import next_action
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.models import Card, LedgerLine, Price
@@ -76,8 +77,8 @@ def dominant_loss(ledger: tuple[LedgerLine, ...]) -> str:
     if not shares:
         return "no loss was measured"
     title, share = max(shares.items(), key=lambda item: item[1])
-    of_loss = share / sum(shares.values())
-    return f"{title} ({100 * share:.1f} % of paid time, {100 * of_loss:.0f} % of the loss)"
+    of_loss = format_share(share / sum(shares.values()))
+    return f"{title} ({format_share(share)} of paid time, {of_loss} of the loss)"
 
 
 def _phase_share(explanation: Explanation) -> Measure:
@@ -95,7 +96,9 @@ def _cause(kind: Kind, hint: Hint | None, explanation: Explanation) -> str:
         return "none to name"
     if hint is None:
         return explanation.reason or "cause not named: the evidence does not single one out"
-    return f"{hint.title} ({100 * min(1.0, hint.share_ratio):.0f} % of the excess; confidence not scored)"
+    # Other phases can be shorter than the peers', so one may carry more than the whole excess.
+    share = format_share(min(1.0, hint.share_ratio))
+    return f"{hint.title} ({share} of the excess; confidence not scored)"
 
 
 def _place(place: dict[str, Any] | None) -> str | None:

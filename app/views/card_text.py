@@ -41,7 +41,10 @@ def card_as_text(view: JobView) -> str:
         )
     elif card.slowdown.value is not None:
         lines.append(("costs", format_measure(card.cost_per_hour_usd)))
-    lines += [("next", card.next_action), ("evidence", card.level)]
+    lines.append(("next", card.next_action))
+    if card.slow_steps:
+        lines.append(("see steps", ", ".join(map(str, card.slow_steps))))
+    lines.append(("evidence", card.level))
     if card.estimate_note:
         lines.append(("note", card.estimate_note))
     lines += [("stopped", rank.text) for rank in view.coverage.stopped]

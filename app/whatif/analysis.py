@@ -15,11 +15,21 @@ import numpy as np
 
 from steptax.app.errors import InputError
 from steptax.app.whatif.clocks import aligned, clock_offsets, clock_warnings
+from steptax.app.whatif.estimate import computing
 from steptax.app.whatif.graph import Graph, build_graph
 from steptax.app.whatif.launch import LaunchTimes, launch_times, replay
 from steptax.app.whatif.program import Program, compile_program
-from steptax.app.whatif.scenarios import Worker, given, main_rows, mixed, worker_mask
-from steptax.app.whatif.simulate import Ideal, run_ideal, simulate
+from steptax.app.whatif.scenarios import (
+    FIXED,
+    IDEAL,
+    KEPT,
+    ORIGINAL,
+    Worker,
+    given,
+    main_rows,
+    mixed,
+)
+from steptax.app.whatif.simulate import Watch, make_watch, simulate
 from steptax.app.whatif.trace import Floats, Trace
 from steptax.app.whatif.work import Work, measure_work
 
@@ -31,13 +41,16 @@ SLOWEST_SHARE = 0.03
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A job ready for questions: its graph, its work, and its ideal run."""
+    """A job ready for questions: its graph and its work.
+
+    ``plan`` holds for every scenario whose work is measured or ideal.
+    """
 
     trace: Trace
     graph: Graph
     program: Program
     work: Work
-    ideal: Ideal
+    plan: Watch
 
     @property
     def lanes(self) -> tuple[int, int]:
@@ -57,14 +70,17 @@ class Effect:
 class Analysis:
     """Times per step, in seconds; the decompositions are finishes with one thing not ideal.
 
-    ``nodelay_s`` and ``nodelay_finish_s`` [S]: span and finish without launch delays.
-    ``by_dp_s`` [S, D], ``by_stage_s`` [S, P], ``by_type_s`` one [S] for each reported type.
-    ``slowest`` are the workers behind ``slowest_effect``; ``last_stage`` is None without pipeline.
-    ``launch`` is None below the threshold, ``launch_reason`` says why.
+    ``ideal_finish_s`` and ``ideal_span_s`` are the same in every step. ``nodelay_s`` and
+    ``nodelay_finish_s`` [S]: span and finish without launch delays. ``by_dp_s`` [S, D],
+    ``by_stage_s`` [S, P], ``by_type_s`` one [S] for each reported type. ``slowest`` are the workers
+    behind ``slowest_effect``; ``last_stage`` is None without pipeline. ``launch`` is None below the
+    threshold, ``launch_reason`` says why.
     """
 
     model: Model
     threshold: float
+    ideal_finish_s: float
+    ideal_span_s: float
     nodelay_s: Floats
     nodelay_finish_s: Floats
     by_dp_s: Floats
@@ -81,7 +97,7 @@ class Analysis:
     @property
     def slowdown(self) -> float:
         """S: mean span without launch delays over the ideal finish."""
-        return float(self.nodelay_s.mean() / self.model.ideal.finish_s)
+        return float(self.nodelay_s.mean() / self.ideal_finish_s)
 
     @property
     def launch_slowdown(self) -> float:
@@ -90,8 +106,8 @@ class Analysis:
 
     def worker_slowdown(self) -> Floats:
         """[D, P] the smaller of the slowdowns of a worker's data-parallel rank and stage."""
-        by_dp = self.by_dp_s.mean(axis=0) / self.model.ideal.finish_s
-        by_stage = self.by_stage_s.mean(axis=0) / self.model.ideal.finish_s
+        by_dp = self.by_dp_s.mean(axis=0) / self.ideal_finish_s
+        by_stage = self.by_stage_s.mean(axis=0) / self.ideal_finish_s
         out: Floats = np.minimum(by_dp[:, None], by_stage)
         return out
 
@@ -121,7 +137,11 @@ def prepare(
         )
     findings = trace.findings.also(*graph.warnings, *notes)
     return Model(
-        replace(trace, findings=findings), graph, program, work, run_ideal(program, work.ideal_s)
+        replace(trace, findings=findings),
+        graph,
+        program,
+        work,
+        make_watch(program, (work.own_s, work.ideal_s)),
     )
 
 
@@ -146,40 +166,53 @@ def _only_steps(trace: Trace, steps: Sequence[int]) -> Trace:
 
 def analyse(model: Model, *, threshold: float = THRESHOLD) -> Analysis:
     """Run all scenarios of the main analysis on ``model``."""
-    trace, work, ideal = model.trace, model.work, model.ideal
-    rows = main_rows(trace, model.program, work.own_s, work.ideal_s)
-    times = simulate(model.program, rows.stack, ideal, model.lanes)
-    finish = times.finish_s
-    base = finish[0][:, None]
-    by_dp = base if times.each_dp_s is None else times.each_dp_s
-    by_stage = finish[list(rows.stages)].T if rows.stages else base
-    last_stage = None
-    if rows.fix_last is not None:
-        last_stage = Effect(times.span_s[rows.fix_last], times.span_s[rows.stages[-1]])
+    trace, work = model.trace, model.work
+    likely = _likely_slowest(trace)
+    rows = main_rows(trace, model.program, work.own_s, work.ideal_s, likely)
+    times = simulate(model.program, rows.stack, model.lanes, plan=model.plan)
+    finish, span = times.finish_s, times.span_s
+    original = finish[ORIGINAL]
+    by_dp = original[:, None] if times.each_dp_s is None else times.each_dp_s
+    by_stage = finish[list(rows.stages)].T if rows.stages else original[:, None]
     slowest = slowest_workers(trace, by_dp.mean(axis=0), by_stage.mean(axis=0))
     launch, reason = None, None
-    launch_slowdown = float(work.base_s.mean() / finish[0].mean())
+    launch_slowdown = float(work.base_s.mean() / original.mean())
     if launch_slowdown < threshold:
         reason = f"launch slowdown {launch_slowdown:.4f} is below the threshold {threshold:g}"
     else:
-        launch, reason = launch_times(trace, model.graph, model.program, work, ideal)
-    error, clamped = replay(trace, model.graph, model.program, work, ideal)
+        launch, reason = launch_times(trace, model.graph, model.program, work)
+    error, clamped = replay(trace, model.graph, model.program, work)
     return Analysis(
         model=model,
         threshold=threshold,
-        nodelay_s=times.span_s[0],
-        nodelay_finish_s=finish[0],
+        ideal_finish_s=float(finish[IDEAL, 0]),
+        ideal_span_s=float(span[IDEAL, 0]),
+        nodelay_s=span[ORIGINAL],
+        nodelay_finish_s=original,
         by_dp_s=by_dp,
         by_stage_s=by_stage,
         by_type_s={name: finish[row] for name, row in rows.types.items()},
-        last_stage=last_stage,
+        last_stage=None
+        if rows.fix_last is None
+        else Effect(span[rows.fix_last], span[rows.stages[-1]]),
         slowest=slowest,
-        slowest_effect=effect_of(model, slowest),
+        slowest_effect=Effect(span[FIXED], span[KEPT])
+        if set(slowest) == set(likely)
+        else effect_of(model, slowest),
         launch=launch,
         launch_reason=reason,
         replay_error_ratio=error,
         clamped_delays=clamped,
     )
+
+
+def _likely_slowest(trace: Trace) -> tuple[Worker, ...]:
+    """Who the slowest few workers probably are, by computing time alone.
+
+    They go into the first run; where it finds others, those cost a second one.
+    """
+    busy = computing(trace).mean(axis=1)
+    return slowest_workers(trace, busy.max(axis=0), busy.max(axis=1))
 
 
 def slowest_workers(
@@ -199,8 +232,7 @@ def slowest_workers(
 
 def effect_of(model: Model, workers: Sequence[Worker]) -> Effect:
     """Spans with ``workers`` ideal, and with all others ideal."""
-    mask = worker_mask(model.trace, workers)
     own, ideal = model.work.own_s, model.work.ideal_s
-    stack = given(mixed(model.trace, ideal, own, mask), mixed(model.trace, own, ideal, mask))
-    times = simulate(model.program, stack, model.ideal, model.lanes)
+    stack = given(mixed(model.trace, ideal, own, workers), mixed(model.trace, own, ideal, workers))
+    times = simulate(model.program, stack, model.lanes, plan=model.plan)
     return Effect(times.span_s[0], times.span_s[1])

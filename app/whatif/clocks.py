@@ -20,7 +20,7 @@ from steptax.app.whatif.trace import Floats, Trace, earliest
 _NOTABLE_S = 2e-3
 _NOTABLE_SHARE = 1e-3
 #: Steps that are looked at; an offset lasts.
-_STEPS = 8
+_STEPS = 4
 
 
 def clock_offsets(trace: Trace, graph: Graph) -> Floats:
@@ -38,7 +38,7 @@ def clock_offsets(trace: Trace, graph: Graph) -> Floats:
     first = [ops[0] for ops in ends[True] if trace.op_stage[ops[0]] == 0]
     if first and dps > 1:
         end = _ends(trace, np.array(first), part)
-        offset[:, 0] = np.median(end - np.median(end, axis=2, keepdims=True), axis=(0, 1))
+        offset[:, 0] = _middle(end - np.median(end, axis=2, keepdims=True))
     pairs = np.array([m for m in ends[False] if _is_p2p(trace, m[0])], np.intp).reshape(-1, 2)
     forward = trace.op_type[pairs[:, 0]] == _code(trace, FORWARD_SEND)
     send, recv = (trace.op_stage[pairs[:, i]] for i in (0, 1))
@@ -78,7 +78,13 @@ def aligned(trace: Trace, offset_s: Floats) -> Trace:
 def _lag(trace: Trace, pairs: npt.NDArray[np.intp], part: slice) -> Floats:
     """[D] median over pairs and steps of: end of the second minus end of the first."""
     gap = _ends(trace, pairs[:, 1], part) - _ends(trace, pairs[:, 0], part)
-    out: Floats = np.median(gap, axis=(0, 1))
+    return _middle(gap)
+
+
+def _middle(values: Floats) -> Floats:
+    """[D] the middle of [N, steps, D] over the first two axes; faster than numpy's median."""
+    flat = values.reshape(-1, values.shape[2])
+    out: Floats = np.partition(flat, len(flat) // 2, axis=0)[len(flat) // 2]
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -73,10 +73,10 @@ def incomplete(rows: OpRows, index: Index) -> Keep:
     flat = np.bincount(index.cell[~copies], minlength=int(np.prod(index.shape)))
     count: npt.NDArray[np.intp] = flat.reshape(index.shape)
     # More than half of the lanes.
-    expected = 2 * np.count_nonzero(count, axis=(1, 2)) > count[0].size
+    expected = cast("Flags", 2 * np.count_nonzero(count, axis=(1, 2)) > count[0].size)
     fault = np.where(expected[:, None, None], count != 1, count > 0)
-    bad_lane: Flags = np.logical_or.reduce(fault, axis=0)
-    kept_dp = 2 * np.count_nonzero(bad_lane, axis=0) <= len(bad_lane)
+    bad_lane = cast("Flags", fault.any(axis=0))
+    kept_dp = cast("Flags", 2 * np.count_nonzero(bad_lane, axis=0) <= len(bad_lane))
     if not kept_dp.any():
         kept_dp[:] = True
     bad_step = bad_lane[:, kept_dp].any(axis=1)

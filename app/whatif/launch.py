@@ -10,7 +10,7 @@ import numpy.typing as npt
 from steptax.app.whatif.graph import Graph
 from steptax.app.whatif.program import Program
 from steptax.app.whatif.scenarios import launch_groups
-from steptax.app.whatif.simulate import Choice, Ideal, Stack, simulate
+from steptax.app.whatif.simulate import Choice, Stack, simulate
 from steptax.app.whatif.trace import Floats, Trace
 from steptax.app.whatif.work import Work, launch_delays
 
@@ -42,9 +42,7 @@ def step_parts(trace: Trace) -> list[slice]:
     return [slice(i, min(i + width, steps)) for i in range(0, steps, width)]
 
 
-def replay(
-    trace: Trace, graph: Graph, program: Program, work: Work, ideal: Ideal
-) -> tuple[float, int]:
+def replay(trace: Trace, graph: Graph, program: Program, work: Work) -> tuple[float, int]:
     """Largest relative error of a step replayed with its own work and delays, and how many
     delays were set to zero.
 
@@ -60,14 +58,14 @@ def replay(
             continue
         none = np.zeros((len(delay), 1), np.intp)
         stack = Stack(Choice((work.own_s[:, part],), none), 1, delay=Choice((delay,), none))
-        times = simulate(program, stack, ideal, (delay.shape[1], trace.shape[2]))
+        times = simulate(program, stack, (delay.shape[1], trace.shape[2]))
         error = np.abs(times.span_s[0] / work.base_s[part] - 1)
         worst = max(worst, float(error.max()))
     return worst, clamped
 
 
 def launch_times(
-    trace: Trace, graph: Graph, program: Program, work: Work, ideal: Ideal
+    trace: Trace, graph: Graph, program: Program, work: Work
 ) -> tuple[LaunchTimes, str | None]:
     """Finishes with the delays of each type, stage and data-parallel rank alone.
 
@@ -90,17 +88,13 @@ def launch_times(
         for begin in range(0, len(masks), _ROWS):
             some = masks[begin : begin + _ROWS]
             pick = np.stack([mask.astype(np.intp) for mask in some], axis=1)
-            finish[begin : begin + len(some), part] = _finish(
-                program, ideal, own, (zero, delay), pick
-            )
+            finish[begin : begin + len(some), part] = _finish(program, own, (zero, delay), pick)
         for begin in range(0, dps if by_dp is not None else 0, _ROWS):
             some_dp = range(begin, min(begin + _ROWS, dps))
             alone = [np.where(np.arange(dps) == d, delay, 0.0) for d in some_dp]
             pick = np.tile(np.arange(len(alone), dtype=np.intp), (len(delay), 1))
             assert by_dp is not None
-            by_dp[begin : begin + len(alone), part] = _finish(
-                program, ideal, own, tuple(alone), pick
-            )
+            by_dp[begin : begin + len(alone), part] = _finish(program, own, tuple(alone), pick)
     reason = None
     if by_dp is None:
         reason = f"delays are told apart for at most {MOST_DP} data-parallel ranks, here {dps}"
@@ -117,7 +111,6 @@ def launch_times(
 
 def _finish(
     program: Program,
-    ideal: Ideal,
     own: Floats,
     delays: tuple[Floats, ...],
     pick: npt.NDArray[np.intp],
@@ -125,4 +118,4 @@ def _finish(
     """[R, steps] finishes with measured work and the picked delays."""
     none = np.zeros_like(pick)
     stack = Stack(Choice((own,), none), pick.shape[1], delay=Choice(delays, pick))
-    return simulate(program, stack, ideal, (own.shape[1], own.shape[2])).finish_s
+    return simulate(program, stack, (own.shape[1], own.shape[2])).finish_s

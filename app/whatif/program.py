@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from steptax.app.whatif.errors import GraphError
-from steptax.app.whatif.graph import Graph, Group
+from steptax.app.whatif.graph import Graph
 from steptax.app.whatif.optypes import KNOWN, TAIL
 from steptax.app.whatif.trace import Trace
+
+Ids = npt.NDArray[np.intp]
+Flags = npt.NDArray[np.bool_]
 
 
 class Node(NamedTuple):
@@ -38,115 +44,109 @@ class Program:
     """Nodes in an order that respects every dependency.
 
     ``head`` nodes wait for no data-parallel rank but their own, and hold no operation of a step's
-    tail; they all come before the ``tail``. ``live`` are (operation, slot) pairs that the tail
-    still reads of the head; ``finish`` the slots of the ends that end the step.
+    tail; they all come before the ``tail``. ``live`` are the slots that the tail still reads of the
+    head; ``finish`` those of the ends that end the step. ``edges`` are predecessor and operation of
+    each dependency, and the group of each operation; ``first_member`` and ``rooted`` go by group.
     """
 
     head: tuple[Node, ...]
     tail: tuple[Node, ...]
     slots: int
-    live: tuple[tuple[int, int], ...]
+    live: tuple[int, ...]
     finish: tuple[int, ...]
-    finish_ops: tuple[int, ...]
-    preds: tuple[tuple[int, ...], ...]
     head_ops: frozenset[int]
+    edges: tuple[Ids, Ids, Ids]
+    first_member: Ids
+    rooted: Flags
+
+
+class Parts(NamedTuple):
+    """Groups by number: the groups of the graph, and every other operation alone.
+
+    A synced group is unsynced where there is one data-parallel rank. ``before`` and ``after`` are
+    the numbers of groups that each waits for and that wait for it.
+    """
+
+    members: list[tuple[int, ...]]
+    node_of: list[int]
+    synced: list[bool]
+    before: list[set[int]]
+    after: list[list[int]]
 
 
 def compile_program(trace: Trace, graph: Graph) -> Program:
     """Order the nodes and give each end a slot. GraphError names operations that wait in a ring."""
-    groups = _all_groups(trace, graph)
-    node_of = [0] * len(graph.preds)
-    for n, group in enumerate(groups):
-        for op in group.members:
-            node_of[op] = n
-    before = [
-        {node_of[p] for op in group.members for p in graph.preds[op]} - {n}
-        for n, group in enumerate(groups)
-    ]
-    _refuse_self(trace, graph, groups, node_of)
-    after: list[list[int]] = [[] for _ in groups]
-    for n, nodes in enumerate(before):
-        for m in nodes:
-            after[m].append(n)
-    in_tail = _tail_nodes(trace, groups, before, after)
-    order = _order(trace, graph, groups, before, after, in_tail)
-    listed, slots, kept = _with_slots(graph, groups, order)
-    heads = sum(1 for n in order if not in_tail[n])
-    head_ops = frozenset(op for n in order[:heads] for op in groups[n].members)
-    needed = {p for n in order[heads:] for op in groups[n].members for p in graph.preds[op]}
+    parts = _parts(trace, graph)
+    in_tail = _tail_nodes(trace, parts)
+    order = _order(trace, graph, parts, in_tail)
+    listed, slots, kept = _with_slots(graph, parts, order)
+    heads = in_tail.count(False)
+    head_ops = frozenset([op for n in order[:heads] for op in parts.members[n]])
+    needed = {p for n in order[heads:] for op in parts.members[n] for p in graph.preds[op]}
     needed |= set(graph.finish)
     return Program(
         head=tuple(listed[:heads]),
         tail=tuple(listed[heads:]),
         slots=slots,
-        live=tuple((op, kept[op]) for op in sorted(needed & head_ops)),
-        finish=tuple(kept[op] for op in graph.finish),
-        finish_ops=graph.finish,
-        preds=graph.preds,
+        live=tuple([kept[op] for op in needed & head_ops]),
+        finish=tuple([kept[op] for op in graph.finish]),
         head_ops=head_ops,
+        edges=(
+            np.array([p for each in graph.preds for p in each], np.intp),
+            np.repeat(np.arange(len(graph.preds)), [len(p) for p in graph.preds]),
+            np.array(parts.node_of, np.intp),
+        ),
+        first_member=np.array([ops[0] for ops in parts.members], np.intp),
+        rooted=np.array([not all(graph.preds[op] for op in ops) for ops in parts.members]),
     )
 
 
-def _all_groups(trace: Trace, graph: Graph) -> list[Group]:
-    """The groups, and every other operation as a group of its own.
+def _parts(trace: Trace, graph: Graph) -> Parts:
+    """GraphError where an operation waits for one that it moves data with."""
+    preds = graph.preds
+    several = trace.shape[2] > 1
+    members = [g.members for g in graph.groups]
+    synced = [g.synced and several for g in graph.groups]
+    node_of = [-1] * len(preds)
+    for n, ops in enumerate(members):
+        for op in ops:
+            node_of[op] = n
+    for op, n in enumerate(node_of):
+        if n < 0:
+            node_of[op] = len(members)
+            members.append((op,))
+            synced.append(False)
+    before = [{node_of[p] for op in ops for p in preds[op]} for ops in members]
+    after: list[list[int]] = [[] for _ in members]
+    for n, nodes in enumerate(before):
+        if n in nodes:
+            raise GraphError(
+                f"{trace.operation(members[n][0])} waits for what it moves data with",
+                where=trace.operation(members[n][0]),
+            )
+        for m in nodes:
+            after[m].append(n)
+    return Parts(members, node_of, synced, before, after)
 
-    A synced group is unsynced where there is one data-parallel rank.
-    """
-    groups = list(graph.groups)
-    if trace.shape[2] == 1:
-        groups = [replace(g, synced=False) for g in groups]
-    grouped = {op for g in groups for op in g.members}
-    groups += [Group((op,), False) for op in range(len(graph.preds)) if op not in grouped]
-    return groups
 
-
-def _refuse_self(
-    trace: Trace, graph: Graph, groups: Sequence[Group], node_of: Sequence[int]
-) -> None:
-    for n, group in enumerate(groups):
-        for op in group.members:
-            for pred in graph.preds[op]:
-                if node_of[pred] == n:
-                    raise GraphError(
-                        f"{trace.operation(op)} waits for {trace.operation(pred)}, which waits "
-                        "for it",
-                        where=trace.operation(op),
-                    )
-
-
-def _tail_nodes(
-    trace: Trace,
-    groups: Sequence[Group],
-    before: Sequence[set[int]],
-    after: Sequence[Sequence[int]],
-) -> list[bool]:
-    """Nodes that a step's end or a meeting of data-parallel ranks leads to."""
-    tail_codes = {i for i, name in enumerate(trace.types) if name in TAIL or name not in KNOWN}
+def _tail_nodes(trace: Trace, parts: Parts) -> list[bool]:
+    """Groups that a step's end or a meeting of data-parallel ranks leads to."""
+    late = {i for i, name in enumerate(trace.types) if name in TAIL or name not in KNOWN}
     codes = trace.op_type.tolist()
-    todo = [
-        n
-        for n, group in enumerate(groups)
-        if codes[group.members[0]] in tail_codes or (group.synced and before[n])
+    in_tail = [
+        codes[ops[0]] in late or (synced and bool(before))
+        for ops, synced, before in zip(parts.members, parts.synced, parts.before, strict=True)
     ]
-    in_tail = [False] * len(groups)
-    for n in todo:
-        in_tail[n] = True
+    todo = [n for n, here in enumerate(in_tail) if here]
     while todo:
-        for m in after[todo.pop()]:
+        for m in parts.after[todo.pop()]:
             if not in_tail[m]:
                 in_tail[m] = True
                 todo.append(m)
     return in_tail
 
 
-def _order(
-    trace: Trace,
-    graph: Graph,
-    groups: Sequence[Group],
-    before: Sequence[set[int]],
-    after: Sequence[Sequence[int]],
-    in_tail: Sequence[bool],
-) -> list[int]:
+def _order(trace: Trace, graph: Graph, parts: Parts, in_tail: Sequence[bool]) -> list[int]:
     """Topological, the head first; by measured start among those that are ready.
 
     In the order of time few ends are awaited at once, hence few slots are needed.
@@ -154,36 +154,36 @@ def _order(
     step, dp = graph.lane
     start = trace.start_s[:, step, dp].tolist()
     key = [
-        (late, max(start[op] for op in g.members), n)
-        for n, (g, late) in enumerate(zip(groups, in_tail, strict=True))
+        (late, start[ops[-1]], n)
+        for n, (ops, late) in enumerate(zip(parts.members, in_tail, strict=True))
     ]
-    waits = [len(b) for b in before]
+    waits = [len(b) for b in parts.before]
     ready = [key[n] for n, count in enumerate(waits) if not count]
     heapq.heapify(ready)
     order = []
     while ready:
         n = heapq.heappop(ready)[2]
         order.append(n)
-        for m in after[n]:
+        for m in parts.after[n]:
             waits[m] -= 1
             if not waits[m]:
                 heapq.heappush(ready, key[m])
-    if len(order) < len(groups):
-        ring = [groups[n].members[0] for n, count in enumerate(waits) if count]
+    if len(order) < len(waits):
+        ring = [parts.members[n][0] for n, count in enumerate(waits) if count]
         names = ", ".join(trace.operation(op) for op in ring[:4])
         raise GraphError(f"{len(ring)} operations wait for each other in a ring: {names}")
     return order
 
 
 def _with_slots(
-    graph: Graph, groups: Sequence[Group], order: Sequence[int]
+    graph: Graph, parts: Parts, order: Sequence[int]
 ) -> tuple[list[Node], int, list[int]]:
     """Nodes with slots; the number of slots; the slot of every operation."""
     preds = graph.preds
     never = -1
     last_use = [never] * len(preds)
     for at, n in enumerate(order):
-        for op in groups[n].members:
+        for op in parts.members[n]:
             for pred in preds[op]:
                 last_use[pred] = at
     for op in graph.finish:
@@ -193,7 +193,7 @@ def _with_slots(
     slot = [never] * len(preds)
     nodes = []
     for at, n in enumerate(order):
-        members = groups[n].members
+        members = parts.members[n]
         starts = tuple([tuple([slot[p] for p in preds[op]]) for op in members])
         for op in members:
             if free:
@@ -208,5 +208,5 @@ def _with_slots(
         if len(members) > 1:
             union = tuple(dict.fromkeys([s for each in starts for s in each]))
         outs = tuple([(op, slot[op]) for op in members])
-        nodes.append(Node(members, starts, union, () in starts, groups[n].synced, outs))
+        nodes.append(Node(members, starts, union, () in starts, parts.synced[n], outs))
     return nodes, slots, slot

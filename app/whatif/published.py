@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
+
+import numpy as np
 
 from steptax.app.whatif.analysis import Analysis, Effect
 from steptax.app.whatif.trace import Floats
@@ -18,10 +21,10 @@ def published_result(analysis: Analysis) -> dict[str, Any]:
     Decompositions are None where the slowdown they take apart is below the threshold.
     """
     model = analysis.model
-    trace, ideal = model.trace, model.ideal
+    trace, ideal_s = model.trace, analysis.ideal_finish_s
     base, span = model.work.base_s, analysis.nodelay_s
     finish = analysis.nodelay_finish_s
-    blocking = span / ideal.finish_s
+    blocking = span / ideal_s
     launch = base / finish
     out: dict[str, Any] = {
         "job_meta": {
@@ -31,40 +34,39 @@ def published_result(analysis: Analysis) -> dict[str, Any]:
         },
         "step_t_base": _by_step(trace.steps, base),
         "step_t_nodelay": _by_step(trace.steps, span),
-        "step_t_noblk": {str(s): ideal.span_s for s in trace.steps},
+        "step_t_noblk": {str(s): analysis.ideal_span_s for s in trace.steps},
         "launch_slowdown": analysis.launch_slowdown,
         "blocking_slowdown": analysis.slowdown,
         "blocking_step_slowdown": falling(_by_step(trace.steps, blocking)),
         "launch_step_slowdown": falling(_by_step(trace.steps, launch)),
     }
-    parts: dict[str, tuple[Sequence[Any], list[Floats]] | None] = {
-        "blocking_decompose_by_dp_rank": (trace.dps, list(analysis.by_dp_s.T)),
-        "blocking_decompose_by_stage": (range(trace.stages), list(analysis.by_stage_s.T)),
-        "blocking_decompose_by_optype": (
-            list(analysis.by_type_s),
-            list(analysis.by_type_s.values()),
-        ),
+    parts: dict[str, tuple[Iterable[Any], Floats] | None] = {
+        "blocking_decompose_by_dp_rank": (trace.dps, analysis.by_dp_s.T),
+        "blocking_decompose_by_stage": (range(trace.stages), analysis.by_stage_s.T),
+        "blocking_decompose_by_optype": _typed(analysis.by_type_s),
     }
     if analysis.slowdown < analysis.threshold:
         parts = dict.fromkeys(parts)
     times = analysis.launch
+    by_dp = None if times is None else times.by_dp_s
     parts |= {
-        "launch_decompose_by_dp_rank": None
-        if times is None or times.by_dp_s is None
-        else (trace.dps, list(times.by_dp_s.T)),
+        "launch_decompose_by_dp_rank": None if by_dp is None else (trace.dps, by_dp.T),
         "launch_decompose_by_stage": None
         if times is None
-        else (range(trace.stages), list(times.by_stage_s.T)),
-        "launch_decompose_by_optype": None
-        if times is None
-        else (list(times.by_type_s), list(times.by_type_s.values())),
+        else (range(trace.stages), times.by_stage_s.T),
+        "launch_decompose_by_optype": None if times is None else _typed(times.by_type_s),
     }
+    ideal = np.full_like(finish, ideal_s)
     for name, part in parts.items():
-        by_launch = name.startswith("launch")
-        reference = finish if by_launch else finish * 0 + ideal.finish_s
-        order = out["launch_step_slowdown" if by_launch else "blocking_step_slowdown"]
+        kind = name.partition("_")[0]
+        reference = finish if kind == "launch" else ideal
+        order = out[f"{kind}_step_slowdown"]
         out[name], out[f"{name}_per_step"] = _decomposed(part, reference, trace.steps, order)
     return out
+
+
+def _typed(times: dict[str, Floats]) -> tuple[Iterable[Any], Floats]:
+    return times, np.stack(list(times.values()))
 
 
 def published_effect(analysis: Analysis, effect: Effect, name: str) -> dict[str, float]:
@@ -73,7 +75,7 @@ def published_effect(analysis: Analysis, effect: Effect, name: str) -> dict[str,
     Not a number where the job is ideal already: ``report`` says so instead.
     """
     original = float(analysis.nodelay_s.mean())
-    ideal = analysis.model.ideal.span_s
+    ideal = analysis.ideal_span_s
     removed, added = float(effect.removed_s.mean()), float(effect.added_s.mean())
     loss = original - ideal
     rem = (original - removed) / loss
@@ -90,7 +92,7 @@ def published_effect(analysis: Analysis, effect: Effect, name: str) -> dict[str,
 
 def falling(values: Mapping[str, float]) -> dict[str, float]:
     """The same, largest first."""
-    return dict(sorted(values.items(), key=lambda item: -item[1]))
+    return dict(sorted(values.items(), key=itemgetter(1), reverse=True))
 
 
 def _by_step(steps: Sequence[int], values: Floats) -> dict[str, float]:
@@ -98,19 +100,18 @@ def _by_step(steps: Sequence[int], values: Floats) -> dict[str, float]:
 
 
 def _decomposed(
-    part: tuple[Sequence[Any], list[Floats]] | None,
+    part: tuple[Iterable[Any], Floats] | None,
     reference: Floats,
     steps: Sequence[int],
     order: Mapping[str, float],
 ) -> tuple[dict[str, float] | None, dict[str, dict[str, float]] | None]:
-    """Ratio of means over all steps, and the ratio of each step."""
+    """Ratio of means over all steps, and the ratio of each step, of times [K, S]."""
     if part is None:
         return None, None
     keys = [str(k) for k in part[0]]
-    whole = {k: float(v.mean() / reference.mean()) for k, v in zip(keys, part[1], strict=True)}
-    columns = [(v / reference).tolist() for v in part[1]]
+    whole = (part[1].mean(axis=1) / reference.mean()).tolist()
     each = {
         str(step): falling(dict(zip(keys, values, strict=True)))
-        for step, *values in zip(steps, *columns, strict=True)
+        for step, values in zip(steps, (part[1] / reference).T.tolist(), strict=True)
     }
-    return falling(whole), {step: each[step] for step in order}
+    return falling(dict(zip(keys, whole, strict=True))), {step: each[step] for step in order}

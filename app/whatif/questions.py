@@ -13,14 +13,15 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.whatif.analysis import Analysis, effect_of, slowest_workers
-from steptax.app.whatif.interval import BASIS, mean_measure
+from steptax.app.whatif.interval import BASIS, INPUTS, mean_measure
 from steptax.app.whatif.money import Recovered, recovered
 from steptax.app.whatif.optypes import MEAN_IDEAL, NETWORK, canonical
-from steptax.app.whatif.scenarios import Flags, Worker, given
+from steptax.app.whatif.scenarios import Worker, given
 from steptax.app.whatif.simulate import simulate
 from steptax.app.whatif.trace import Floats, Trace
 
@@ -29,6 +30,7 @@ _TOGETHER = 4
 #: Bound of a saving: a step does not become shorter than this share of itself.
 _LEAST_STEP = 1e-6
 Price = Decimal | float | None
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +79,7 @@ def answer(
     """
     original = analysis.nodelay_s
     error = simulated_error(analysis)
-    saved = mean_measure(
-        original - step_s, "s", error_ratio=error, inputs=("ops",), warnings=(BASIS,)
-    )
+    saved = mean_measure(original - step_s, "s", error_ratio=error, warnings=(BASIS,))
     if other_s is not None:
         other = mean_measure(other_s, "s", error_ratio=error)
         bounds = [b for m in (saved, other) for b in (m.low, m.high) if b is not None]
@@ -89,7 +89,7 @@ def answer(
             low=min(bounds),
             high=max(bounds),
             level=Level.TRACE,
-            inputs=("ops",),
+            inputs=INPUTS,
             warnings=(BASIS, "and by removing the slowness versus adding it alone"),
         )
     whole = float(original.mean())
@@ -116,7 +116,7 @@ def ask(
     for begin in range(0, len(works), _TOGETHER):
         some = works[begin : begin + _TOGETHER]
         stack = given(*(make() for _, make in some))
-        spans = simulate(model.program, stack, model.ideal, model.lanes).span_s
+        spans = simulate(model.program, stack, model.lanes).span_s
         out += [
             answer(analysis, question, span, price)
             for (question, _), span in zip(some, spans, strict=True)
@@ -153,7 +153,7 @@ def fix_worst(analysis: Analysis, most: int = 8, price: Price = None) -> tuple[A
 
 def _fix(analysis: Analysis, workers: Sequence[Worker], question: str, price: Price) -> Answer:
     effect = effect_of(analysis.model, workers)
-    alone = effect.added_s - analysis.model.ideal.span_s
+    alone = effect.added_s - analysis.ideal_span_s
     return answer(analysis, question, effect.removed_s, price, other_s=alone)
 
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.whatif.analysis import Analysis, Effect
 from steptax.app.whatif.findings import Findings
-from steptax.app.whatif.interval import BASIS, mean_measure, standard_error
-from steptax.app.whatif.money import Recovered, nothing_known, recovered, warned
+from steptax.app.whatif.interval import BASIS, INPUTS, half_width, mean_measure, mean_measures
+from steptax.app.whatif.money import Recovered, nothing_known, recovered
 from steptax.app.whatif.published import published_effect, published_result
 from steptax.app.whatif.trace import Floats
 
+K = TypeVar("K")
 #: Above this discrepancy between simulation and measurement Lin et al. discard a job.
 MOST_ERROR = 0.05
 #: Bound of an interval: no job is so much faster than its ideal.
 _LEAST_SLOWDOWN = 0.1
-_INPUTS = ("ops",)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class WhatIfResult:
             for key, values in (
                 ("measured", model.work.base_s),
                 ("original", analysis.nodelay_s),
-                ("ideal", np.full(len(labels), model.ideal.span_s)),
+                ("ideal", np.full(len(labels), analysis.ideal_span_s)),
             ):
                 steps[key] = dict(zip(labels, values.tolist(), strict=True))
             if published:
@@ -111,30 +111,26 @@ class WhatIfResult:
 def build_result(analysis: Analysis, price: Decimal | float | None = None) -> WhatIfResult:
     """Measures of ``analysis``; ``price`` in USD per GPU-hour, None when unknown."""
     model = analysis.model
-    trace, ideal = model.trace, model.ideal
+    trace = model.trace
     measured = float(model.work.base_s.mean())
     per_step_error = np.abs(analysis.nodelay_s - model.work.base_s) / model.work.base_s
     error = abs(float(analysis.nodelay_s.mean()) - measured) / measured
     reliable = error <= MOST_ERROR and analysis.replay_error_ratio <= MOST_ERROR
     doubts = _doubts(error, analysis)
 
-    def slowdown(values: Floats) -> Measure:
-        return mean_measure(
-            values, "ratio", scale=1 / ideal.finish_s, error_ratio=error, inputs=_INPUTS
-        )
+    said = (BASIS, *doubts)
+    scale = 1 / analysis.ideal_finish_s
 
-    total = slowdown(analysis.nodelay_s)
-    for text in (BASIS, *doubts):
-        total = warned(total, text)
-    saved = mean_measure(
-        analysis.nodelay_s - ideal.span_s,
-        "s",
-        error_ratio=error,
-        inputs=_INPUTS,
-        warnings=(BASIS, *doubts),
-    )
-    loss = float(analysis.nodelay_s.mean()) - ideal.span_s
-    noise = standard_error(analysis.nodelay_s) + error * measured
+    def slowdowns(keys: Iterable[K], values: Floats) -> dict[K, Measure]:
+        rows = mean_measures(values, "ratio", scale=scale, error_ratio=error)
+        return dict(zip(keys, rows, strict=True))
+
+    original = analysis.nodelay_s
+    total = mean_measure(original, "ratio", scale=scale, error_ratio=error, warnings=said)
+    loss_s = original - analysis.ideal_span_s
+    saved = mean_measure(loss_s, "s", error_ratio=error, warnings=said)
+    loss = float(loss_s.mean())
+    noise = float(half_width(original)) + error * measured
     gpus, note = trace.gpus()
     return WhatIfResult(
         S=total,
@@ -142,29 +138,27 @@ def build_result(analysis: Analysis, price: Decimal | float | None = None) -> Wh
         launch_slowdown=mean_measure(
             model.work.base_s, "ratio", scale=1 / float(analysis.nodelay_finish_s.mean())
         ),
-        S_by_optype={name: slowdown(v) for name, v in analysis.by_type_s.items()},
-        S_by_stage={p: slowdown(v) for p, v in enumerate(analysis.by_stage_s.T)},
-        S_by_dp_rank={d: slowdown(v) for d, v in zip(trace.dps, analysis.by_dp_s.T, strict=True)},
+        S_by_optype=slowdowns(analysis.by_type_s, np.stack(list(analysis.by_type_s.values()))),
+        S_by_stage=slowdowns(range(trace.stages), analysis.by_stage_s.T),
+        S_by_dp_rank=slowdowns(trace.dps, analysis.by_dp_s.T),
         S_by_worker=_workers(analysis),
         M_W=_share(analysis, analysis.slowest_effect, loss, noise),
         M_S=Measure.missing("ratio", "the job has one pipeline stage", level=Level.TRACE)
         if analysis.last_stage is None
         else _share(analysis, analysis.last_stage, loss, noise),
         slowest_ranks=tuple(int(trace.ranks[w]) for w in analysis.slowest),
-        recovered=recovered(
-            saved, float(analysis.nodelay_s.mean()), len(trace.steps), gpus, note, price
-        ),
+        recovered=recovered(saved, float(original.mean()), len(trace.steps), gpus, note, price),
         sim_error=Measure(
             error,
             "ratio",
             low=float(per_step_error.min()),
             high=float(per_step_error.max()),
             level=Level.TRACE,
-            inputs=_INPUTS,
+            inputs=INPUTS,
             warnings=("interval: over the steps",),
         ),
         replay_error=Measure(
-            analysis.replay_error_ratio, "ratio", level=Level.TRACE, inputs=_INPUTS
+            analysis.replay_error_ratio, "ratio", level=Level.TRACE, inputs=INPUTS
         ),
         estimate=Measure.missing(
             "ratio", "the dependency graph gives S itself", level=Level.PHASES
@@ -239,7 +233,7 @@ def _share(analysis: Analysis, effect: Effect, loss_s: float, noise_s: float) ->
         low=bounds[0],
         high=bounds[1],
         level=Level.TRACE,
-        inputs=_INPUTS,
+        inputs=INPUTS,
         warnings=("interval: removing the slowness versus adding it alone",),
     )
 

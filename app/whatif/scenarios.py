@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,6 @@ from steptax.app.whatif.program import Program
 from steptax.app.whatif.simulate import Choice, Stack
 from steptax.app.whatif.trace import Floats, Trace
 
-Flags = npt.NDArray[np.bool_]
 Worker = tuple[int, int]
 """Positions of a worker: data-parallel rank, stage."""
 
@@ -27,8 +27,9 @@ Worker = tuple[int, int]
 class MainRows:
     """The stack of the main analysis, and what its rows are.
 
-    Row 0 is the measured job without launch delays; ``fix_last`` the one whose last stage is
-    ideal; ``stages`` and ``types`` those that keep one stage or one reported type.
+    ``ORIGINAL`` is the measured job without launch delays, ``IDEAL`` the one in which all is
+    ideal, ``FIXED`` and ``KEPT`` with some workers ideal, and all but them. ``fix_last`` has the
+    last stage ideal; ``stages`` and ``types`` keep one stage or one reported type.
     """
 
     stack: Stack
@@ -37,42 +38,54 @@ class MainRows:
     types: dict[str, int]
 
 
-def main_rows(trace: Trace, program: Program, own_s: Floats, ideal_s: Floats) -> MainRows:
-    """Everything that the main analysis asks, as one stack.
+ORIGINAL, IDEAL, FIXED, KEPT = range(4)
+
+
+def main_rows(
+    trace: Trace, program: Program, own_s: Floats, ideal_s: Floats, workers: Sequence[Worker]
+) -> MainRows:
+    """Everything that the main analysis asks, as one stack, ``workers`` fixed and kept in it.
 
     A single stage or data-parallel rank is the whole job, so it has no row of its own. Types
     that occur in the tail only follow the ideal run until there.
     """
-    columns: list[Flags] = [np.ones(len(trace.op_type), bool)]
+    count = len(trace.op_type)
+    sources = (
+        own_s,
+        ideal_s,
+        mixed(trace, ideal_s, own_s, workers, whole=False),
+        mixed(trace, own_s, ideal_s, workers, whole=False),
+    )
+    theirs = np.isin(trace.op_stage, [stage for _, stage in workers])
+    columns: list[npt.NDArray[Any]] = [
+        np.full(count, ORIGINAL),
+        np.full(count, IDEAL),
+        np.where(theirs, FIXED, ORIGINAL),
+        np.where(theirs, KEPT, IDEAL),
+    ]
+
+    def keep(mask: npt.NDArray[np.bool_]) -> int:
+        columns.append(np.where(mask, ORIGINAL, IDEAL))
+        return len(columns) - 1
+
     fix_last = None
     stages: tuple[int, ...] = ()
     if trace.stages > 1:
-        fix_last = 1
-        columns.append(trace.op_stage != trace.stages - 1)
-        stages = tuple(range(2, 2 + trace.stages))
-        columns += [trace.op_stage == p for p in range(trace.stages)]
+        fix_last = keep(trace.op_stage != trace.stages - 1)
+        stages = tuple(keep(trace.op_stage == p) for p in range(trace.stages))
     groups = type_groups(trace)
     late = {g for g, ops in groups.items() if program.head_ops.isdisjoint(ops.tolist())}
     types = {}
     for name in sorted(groups, key=lambda g: g in late):
-        types[name] = len(columns)
-        keep = np.zeros(len(trace.op_type), bool)
-        keep[groups[name]] = True
-        columns.append(keep)
+        mask = np.zeros(count, bool)
+        mask[groups[name]] = True
+        types[name] = keep(mask)
     full = len(columns) - len(late)
     each_dp = trace.shape[2] > 1
     if each_dp:
-        columns += [np.ones(len(keep), bool), np.zeros(len(keep), bool)]
-    stack = Stack(choose((own_s, ideal_s), columns), full, each_dp=each_dp)
-    return MainRows(stack, fix_last, stages, types)
-
-
-def choose(sources: tuple[Floats, Floats], first_where: Sequence[Flags]) -> Choice:
-    """For each scenario a mask [O]: where it holds the first source is taken, else the second."""
-    pick = np.empty((len(first_where[0]), len(first_where)), np.intp)
-    for row, mask in enumerate(first_where):
-        np.subtract(1, mask, out=pick[:, row], dtype=np.intp)
-    return Choice(sources, pick)
+        columns += columns[ORIGINAL : IDEAL + 1]
+    choice = Choice(sources, np.stack(columns, axis=1, dtype=np.intp))
+    return MainRows(Stack(choice, full, IDEAL, each_dp=each_dp), fix_last, stages, types)
 
 
 def type_groups(trace: Trace) -> dict[str, npt.NDArray[np.intp]]:
@@ -83,22 +96,32 @@ def type_groups(trace: Trace) -> dict[str, npt.NDArray[np.intp]]:
     return {name: np.concatenate(ops) for name, ops in parts.items()}
 
 
-def worker_mask(trace: Trace, workers: Iterable[Worker]) -> Flags:
-    """[P, D], true for ``workers``."""
-    mask = np.zeros((trace.stages, trace.shape[2]), bool)
-    for dp, stage in workers:
-        mask[stage, dp] = True
-    return mask
+def mixed(
+    trace: Trace,
+    inside: Floats,
+    outside: Floats,
+    workers: Iterable[Worker],
+    *,
+    whole: bool = True,
+) -> Floats:
+    """[O, S, D]: ``inside`` on ``workers``, ``outside`` elsewhere.
 
-
-def mixed(trace: Trace, inside: Floats, outside: Floats, mask: Flags) -> Floats:
-    """[O, S, D]: ``inside`` on the workers of ``mask`` [P, D], ``outside`` elsewhere.
-
-    Either may be [O, S, D] or one value for all lanes, [O].
+    Either may be [O, S, D] or one value for all lanes, [O]. Without ``whole`` the stages on which
+    there is none of ``workers`` are left undefined.
     """
-    where = mask[trace.op_stage][:, None, :]
-    a, b = (x[:, None, None] if x.ndim == 1 else x for x in (inside, outside))
-    return np.where(where, a, b)
+    out = np.empty(trace.shape)
+    if whole:
+        out[...] = outside[:, None, None] if outside.ndim == 1 else outside
+    dps: dict[int, list[int]] = {}
+    for dp, stage in workers:
+        dps.setdefault(stage, []).append(dp)
+    for stage, here in dps.items():
+        ops = np.flatnonzero(trace.op_stage == stage)
+        if not whole:
+            out[ops] = outside[ops, None, None] if outside.ndim == 1 else outside[ops]
+        for dp in here:
+            out[ops, :, dp] = inside[ops, None] if inside.ndim == 1 else inside[ops, :, dp]
+    return out
 
 
 def given(*sources: Floats) -> Stack:

@@ -9,8 +9,9 @@ blocks, so that one walk over the operations serves all of them and stays in the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,14 +40,15 @@ class Choice:
 class Stack:
     """R scenarios to run together.
 
-    The first ``full`` run from the start of the step. The others follow ``ideal`` until the tail
-    begins. With ``each_dp`` the last two are no scenarios of their own but stand for "all ideal but
-    one data-parallel rank", for every such rank at once: what the rank does that is not, and what
-    all others, which are alike, do.
+    The first ``full`` run from the start of the step. The others follow row ``ideal`` until the
+    tail begins. With ``each_dp`` the last two are no scenarios of their own but stand for "all but
+    one data-parallel rank ideal", for every such rank at once: what the rank does that is not (row
+    0 until it meets others), and what all others, which are alike, do.
     """
 
     work: Choice
     full: int
+    ideal: int = 0
     delay: Choice | None = None
     each_dp: bool = False
 
@@ -54,15 +56,6 @@ class Stack:
     def rows(self) -> int:
         """R."""
         return int(self.work.pick.shape[1])
-
-
-@dataclass(frozen=True, eq=False)
-class Ideal:
-    """The run in which every operation takes its ideal work: the same in every lane."""
-
-    end_s: list[float]
-    finish_s: float
-    span_s: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,43 +72,27 @@ class Times:
     each_dp_s: Floats | None = None
 
 
-def run_ideal(program: Program, ideal_s: Floats) -> Ideal:
-    """One lane with ideal work, in plain floats."""
-    work = ideal_s.tolist()
-    end = [0.0] * len(work)
-    last, first = -np.inf, 0.0
-    preds = program.preds
-    for node in (*program.head, *program.tail):
-        begin = -np.inf
-        for op in node.members:
-            start = max([end[p] for p in preds[op]], default=0.0)
-            first = min(first, start)
-            begin = max(begin, start)
-        for op in node.members:
-            end[op] = begin + work[op]
-            last = max(last, end[op])
-    finish = max(end[op] for op in program.finish_ops)
-    return Ideal(end, finish, last - first)
-
-
 def simulate(
     program: Program,
     stack: Stack,
-    ideal: Ideal,
     shape: tuple[int, int],
     *,
+    plan: Watch | None = None,
     block: int = BLOCK,
 ) -> Times:
-    """Run ``stack`` on all steps. ``shape`` is (steps, data-parallel ranks)."""
+    """Run ``stack`` on all steps. ``shape`` is (steps, data-parallel ranks).
+
+    ``plan`` may be given when it is known to hold for the work of the stack.
+    """
     steps, dps = shape
     width = max(1, block // (stack.rows * dps))
     finish = np.empty((stack.rows, steps))
     span = np.empty((stack.full, steps))
     each = np.empty((steps, dps)) if stack.each_dp else None
-    plan = watch(program, stack)
+    plan = plan or make_watch(program, stack.work.sources)
     for begin in range(0, steps, width):
         part = slice(begin, min(begin + width, steps))
-        run = _Run(program, plan, stack, ideal, part, dps)
+        run = _Run(program, plan, stack, part, dps)
         run.walk()
         run.store(finish[:, part], span[:, part], None if each is None else each[part])
     return Times(finish, span, each)
@@ -124,23 +101,14 @@ def simulate(
 class _Run:
     """Buffers of one block of steps. An array is [R, lanes], lanes running over (step, dp)."""
 
-    def __init__(
-        self,
-        program: Program,
-        plan: Watch,
-        stack: Stack,
-        ideal: Ideal,
-        part: slice,
-        dps: int,
-    ) -> None:
+    def __init__(self, program: Program, plan: Watch, stack: Stack, part: slice, dps: int) -> None:
         self.program = program
         self.plan = plan
         self.stack = stack
-        self.ideal = ideal
         self.dps = dps
-        self.work = _bank(stack.work.sources, part, dps)
-        self.delay = None if stack.delay is None else _bank(stack.delay.sources, part, dps)
         lanes = (part.stop - part.start) * dps
+        self.work = _Rows(stack.work, part, lanes)
+        self.delay = None if stack.delay is None else _Rows(stack.delay, part, lanes)
         self.slots = np.empty((program.slots, stack.rows, lanes))
         self.last = np.full((stack.full, lanes), -np.inf)
         # Something starts at the step's begin, unless everything is delayed.
@@ -152,26 +120,26 @@ class _Run:
         run = self._plain if self.delay is None else self._delayed
         run(self.program.head, full)
         if full < rows:
-            for op, slot in self.program.live:
-                self.slots[slot, full:] = self.ideal.end_s[op]
+            for slot in self.program.live:
+                ends = self.slots[slot]
+                ends[full:] = ends[self.stack.ideal]
                 if self.stack.each_dp:
-                    # The rank that is not ideal has met no other: it is as in the first scenario.
-                    self.slots[slot, -2] = self.slots[slot, 0]
+                    ends[-2] = ends[0]
         run(self.program.tail, rows)
 
     def _plain(self, nodes: Sequence[Node], rows: int) -> None:
         """The first ``rows`` scenarios through ``nodes``, without launch delays."""
         full, last, first = self.stack.full, self.last, self.first
         slots = list(self.slots[:, :rows])
-        work, pick = list(self.work), list(np.ascontiguousarray(self.stack.work.pick[:, :rows]))
         buffer = np.empty_like(slots[0])
-        watch_last, watch_first = self.plan.last, self.plan.first
+        into = self.work.writer(rows)
+        watch_last = self.plan.last
         maximum, add = np.maximum, np.add
         for node in nodes:
             union = node.union
             if not union:
                 for op, slot in node.outs:
-                    work[op].take(pick[op], 0, slots[slot], "clip")
+                    into(op, slots[slot])
                     if op in watch_last:
                         maximum(last, slots[slot][:full], last)
                 continue
@@ -180,13 +148,15 @@ class _Run:
                 begin = maximum(begin, slots[slot], buffer)
             if node.rooted:
                 begin = maximum(begin, 0.0, buffer)
-            if node.members[0] in watch_first:
-                np.minimum(first, begin[:full], first)
+            if node.members[0] in self.plan.first:
+                for preds in filter(None, node.starts):
+                    start = np.max([slots[slot][:full] for slot in preds], axis=0)
+                    np.minimum(first, start, first)
             if node.synced:
                 begin = self._meet(begin, buffer)
             for op, slot in node.outs:
                 end = slots[slot]
-                work[op].take(pick[op], 0, end, "clip")
+                into(op, end)
                 add(end, begin, end)
                 if op in watch_last:
                     maximum(last, end[:full], last)
@@ -194,13 +164,13 @@ class _Run:
     def _delayed(self, nodes: Sequence[Node], rows: int) -> None:
         """The same with launch delays; everything is watched, as delays may be negative."""
         assert self.delay is not None
-        assert self.stack.delay is not None
         slots = list(self.slots[:, :rows])
         buffer, start = np.empty_like(slots[0]), np.empty_like(slots[0])
+        work_into, delay_into = self.work.writer(rows), self.delay.writer(rows)
         for node in nodes:
             buffer.fill(-np.inf)
             for op, preds in zip(node.members, node.starts, strict=True):
-                self.delay[op].take(self.stack.delay.pick[op], 0, start, "clip")
+                delay_into(op, start)
                 if preds:
                     ready = slots[preds[0]]
                     for slot in preds[1:]:
@@ -211,7 +181,7 @@ class _Run:
             begin = self._meet(buffer, buffer) if node.synced else buffer
             for op, slot in node.outs:
                 end = slots[slot]
-                self.work[op].take(self.stack.work.pick[op], 0, end, "clip")
+                work_into(op, end)
                 np.add(end, begin, end)
                 np.maximum(self.last, end, self.last)
 
@@ -246,38 +216,72 @@ class Watch:
     """Operations that may end last of all, and nodes (by first member) that may start first.
 
     Negative transfers make others than the sinks and the roots possible. What has a successor
-    whose work is never negative does not end last; what cannot start before the step's begin does
-    not start first. Watching only the rest saves a third of the time and changes no result.
+    whose work is never negative does not end last; what waits for something that cannot end before
+    the step's begin does not start first. Watching only the rest changes no result.
     """
 
     last: frozenset[int]
     first: frozenset[int]
 
 
-def watch(program: Program, stack: Stack) -> Watch:
-    """Bounds from the least work of each operation in any scenario of ``stack``."""
+def make_watch(program: Program, sources: Sequence[Floats]) -> Watch:
+    """What to watch in scenarios whose work is taken from ``sources``."""
     least = np.min(
-        [s if s.ndim == 1 else s.min(axis=(1, 2)) for s in stack.work.sources], axis=0
-    ).tolist()
-    outlasted: set[int] = set()
-    early: set[int] = set()
-    end = [0.0] * len(least)
-    for node in (*program.head, *program.tail):
-        start = max(max((end[p] for p in program.preds[op]), default=0.0) for op in node.members)
-        if start < 0:
-            early.add(node.members[0])
-        for op in node.members:
-            end[op] = start + least[op]
-            if least[op] >= 0:
-                outlasted.update(program.preds[op])
-    return Watch(frozenset(range(len(least))) - outlasted, frozenset(early))
+        [s if s.ndim == 1 else s.reshape(len(s), -1).min(axis=1) for s in sources], axis=0
+    )
+    pred, op, node = program.edges
+    outlasted = np.zeros(len(least), bool)
+    outlasted[pred[least[op] >= 0]] = True
+    # A node starts at or after the begin if a member is a root or waits for something solid, and
+    # then a member is solid, ending at or after the begin, if its work is never negative.
+    safe = np.ones(len(program.first_member), bool)
+    while True:
+        solid = (least >= 0) & safe[node]
+        now = program.rooted.copy()
+        now[node[op[solid[pred]]]] = True
+        if (now == safe).all():
+            break
+        safe = now
+    # Each member counts with its own start, so one that waits for nothing solid is watched too.
+    held = np.zeros(len(least), bool)
+    held[op[solid[pred]]] = True
+    waits = np.zeros(len(least), bool)
+    waits[op] = True
+    early = program.first_member[node[waits & ~held]]
+    return Watch(frozenset(np.flatnonzero(~outlasted).tolist()), frozenset(early.tolist()))
 
 
-def _bank(sources: Sequence[Floats], part: slice, dps: int) -> Floats:
-    """Sources side by side, [O, sources, lanes], for the steps in ``part``."""
-    count = len(sources[0])
-    width = part.stop - part.start
-    bank = np.empty((count, len(sources), width, dps))
-    for i, source in enumerate(sources):
-        bank[:, i] = source[:, None, None] if source.ndim == 1 else source[:, part]
-    return bank.reshape(count, len(sources), width * dps)
+class _Rows:
+    """The rows of a choice for one block of steps, one operation at a time.
+
+    The sources of an operation are copied side by side into a small buffer that stays in the cache;
+    laying all of them out at once would cost as much memory as several traces.
+    """
+
+    def __init__(self, choice: Choice, part: slice, lanes: int) -> None:
+        self.pick = choice.pick
+        self.values: list[list[Any]] = [
+            s.tolist() if s.ndim == 1 else list(s[:, part]) for s in choice.sources
+        ]
+        used = np.stack([(choice.pick == i).any(axis=1) for i in range(len(self.values))], axis=1)
+        kinds, kind = np.unique(used, axis=0, return_inverse=True)
+        by_kind = [tuple(np.flatnonzero(k).tolist()) for k in kinds]
+        self.used = [by_kind[k] for k in kind.ravel().tolist()]
+        self.side = np.empty((len(self.values), lanes))
+        self.shape = choice.sources and next(
+            (s[:, part].shape[1:] for s in choice.sources if s.ndim == 3), (lanes,)
+        )
+
+    def writer(self, rows: int) -> Callable[[int, Floats], None]:
+        """``write(op, out)`` puts what the first ``rows`` scenarios take for ``op`` into ``out``."""
+        pick = list(np.ascontiguousarray(self.pick[:, :rows]))
+        targets = [row.reshape(self.shape) for row in self.side]
+        values, used, take = self.values, self.used, self.side.take
+        copy = np.copyto
+
+        def write(op: int, out: Floats) -> None:
+            for source in used[op]:
+                copy(targets[source], values[source][op])
+            take(pick[op], 0, out, "clip")
+
+        return write

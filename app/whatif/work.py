@@ -104,16 +104,23 @@ def launch_delays(trace: Trace, graph: Graph, steps: slice, clamp_s: float) -> t
     """
     start = trace.start_s[:, steps]
     end = start + trace.duration_s[:, steps]
-    depth = max(len(p) for p in graph.preds)
-    ready = np.zeros_like(start)
-    for k in range(depth):
-        ops = np.array([op for op, p in enumerate(graph.preds) if len(p) > k], np.intp)
-        preds = np.array([graph.preds[op][k] for op in ops], np.intp)
+    count = np.array([len(p) for p in graph.preds], np.intp)
+    preds = np.array([p for each in graph.preds for p in each], np.intp)
+    first = np.cumsum(count) - count
+    # Most predecessors first: those that have a k-th one are then the first rows.
+    order = np.argsort(-count, kind="stable")
+    ready, other = np.zeros_like(end), np.empty_like(end)
+    for k in range(int(count.max())):
+        ops = order[: int(np.count_nonzero(count > k))]
+        here = ready[: len(ops)]
+        ends = end.take(preds[first[ops] + k], axis=0, out=other[: len(ops)], mode="clip")
         if k:
-            ready[ops] = np.maximum(ready[ops], end[preds])
+            np.maximum(here, ends, out=here)
         else:
-            ready[ops] = end[preds]
-    delay = np.subtract(start, ready, out=ready)
+            here[...] = ends
+    delay = np.empty_like(end)
+    delay[order] = ready
+    np.subtract(start, delay, out=delay)
     low = delay <= -clamp_s
     clamped = int(np.count_nonzero(low))
     if clamped:

@@ -22,7 +22,7 @@ from steptax.connectors.recorder.notes import Notes
 from steptax.connectors.recorder.payload import Payload
 from steptax.connectors.recorder.rows import FinishedStep
 from steptax.connectors.recorder.timeline import BUCKET_NAMES, GC, HOST, Timeline
-from steptax.connectors.recorder.values import whole
+from steptax.connectors.recorder.values import INT64_MAX, whole
 
 #: The collection whose pause is timed on the device: younger ones are shorter than two events.
 _FULL_COLLECTION = 2
@@ -31,8 +31,12 @@ _DRAIN_POLL_S = 0.001
 _SAMPLED_STEPS = 16
 
 
+def drop(finished: FinishedStep) -> None:
+    """Where finished steps go before there is a place for them."""
+
+
 class StepBook:
-    """Measures one step at a time and hands each finished one to ``emit``.
+    """Measures one step at a time and hands each finished one to ``emit``, which may be replaced.
 
     A step belongs to the thread that began it; calls of other threads are misuse, as phases of two
     threads would not be disjoint. A step that is begun while one is open, or is left by an
@@ -45,7 +49,6 @@ class StepBook:
     __slots__ = (
         "_device",
         "_device_step",
-        "_emit",
         "_is_flat",
         "_is_open",
         "_is_sampled",
@@ -64,6 +67,7 @@ class StepBook:
         "_timeline",
         "_wall",
         "_watch_cuda",
+        "emit",
         "held",
         "is_running",
         "steps_abandoned",
@@ -75,15 +79,15 @@ class StepBook:
         self,
         clock: Clock,
         notes: Notes,
-        emit: Callable[[FinishedStep], None],
         *,
+        emit: Callable[[FinishedStep], None] = drop,
         watch_cuda: bool = False,
         on_device: Callable[[CudaDevice], None] | None = None,
     ) -> None:
         self._now = clock.mono_ns
         self._wall = clock.wall_ns
         self._notes = notes
-        self._emit = emit
+        self.emit = emit
         self._watch_cuda = watch_cuda
         self._on_device = on_device
         self._device: CudaDevice | None = None
@@ -152,7 +156,7 @@ class StepBook:
         if self._is_open:
             self._notes.misused(f"step {self._number} was still open when another began")
             self.abandon()
-        number = whole(step)
+        number = step if type(step) is int and 0 <= step <= INT64_MAX else whole(step)
         if self._watch_cuda and self._device is None and "torch" in sys.modules:
             self._find_device()
         self._thread = get_ident()
@@ -207,7 +211,7 @@ class StepBook:
             payload.loss,
         )
         if device_step is None and payload.device_loss is None:
-            self._emit(finished)
+            self.emit(finished)
         else:
             self.held.add(Held(finished, device_step, payload.device_loss))
         if self.held:
@@ -328,7 +332,7 @@ class StepBook:
         if self._device is not None and self._device.is_capturing():
             return
         for finished in self.held.read(self._wall(), most):
-            self._emit(finished)
+            self.emit(finished)
 
     def _find_device(self) -> None:
         try:

@@ -14,7 +14,6 @@ from steptax.connectors.recorder.device import CudaDevice
 from steptax.connectors.recorder.hooks import Hooks, outcome
 from steptax.connectors.recorder.identity import Identity
 from steptax.connectors.recorder.notes import Notes
-from steptax.connectors.recorder.rows import FinishedStep
 from steptax.connectors.recorder.session import Session, Settings
 from steptax.connectors.recorder.timeline import CHECKPOINT, COMM, COMPUTE, H2D, INPUT, OTHER
 from steptax.connectors.recorder.values import whole
@@ -99,7 +98,6 @@ class StepRecorder:
         self._book = StepBook(
             clock,
             self._notes,
-            self._emit,
             watch_cuda=watch_cuda,
             on_device=self._found_device,
         )
@@ -303,10 +301,6 @@ class StepRecorder:
         self._book.stop()
         self._session = None
         self._hooks.remove()
-
-    def _emit(self, finished: FinishedStep) -> None:
-        if self._session is not None:
-            self._session.emit(finished)
 
     def _found_device(self, device: CudaDevice) -> None:
         if self._session is not None:

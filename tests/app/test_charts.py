@@ -22,6 +22,7 @@ from steptax.app.charts.heatmap import (
     fit,
     grid_figure,
     heat_figure,
+    heat_note,
     rank_at,
     worst_in_box,
 )
@@ -191,6 +192,23 @@ def test_the_choice_is_pointed_at() -> None:
     assert places == {(1, 3), (7, 1)}
     gone = heat_figure(heat_of(np.zeros((8, 20))), DARK, chosen=(99, None), budget_bytes=PAGE_BYTES)
     assert len(gone.layout.annotations) == 0
+
+
+def test_a_single_spike_is_circled_and_the_cell_keeps_its_click() -> None:
+    cells = np.random.default_rng(2).normal(0, 2, (64, 200))
+    assert len(data_of(heat_figure(heat_of(cells), LIGHT, budget_bytes=PAGE_BYTES))) == 1
+    assert heat_note(heat_of(cells)) is None
+    cells[17, 133] = 9_000.0
+    heat = heat_of(cells)
+    _, circles = data_of(heat_figure(heat, LIGHT, budget_bytes=PAGE_BYTES))
+    assert (circles["x"], circles["y"]) == (["133"], ["17"])
+    assert circles["hoverinfo"] == "skip"
+    assert heat_note(heat) == "Circles: far beyond the colours."
+
+
+def test_a_pooled_map_says_so() -> None:
+    heat = heat_map(np.zeros((1000, 600)), np.arange(600), np.arange(1000))
+    assert heat_note(heat) == "A cell holds the largest excess of its ranks and steps."
 
 
 def test_a_drag_selects_and_a_cell_is_a_rank_and_a_step() -> None:

@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 
 from steptax.app.demo.config import DemoConfig
 from steptax.app.lake import Lake
+from steptax.app.serve import wait_until_healthy
 from steptax.app.views.job import job_view
 from steptax.app.views.workspace import open_workspace
 
@@ -56,6 +57,7 @@ def test_the_card_names_the_slow_worker_and_a_cell_opens_its_timeline(
         return view.coverage.steps_used >= 30 and view.card.culprit_rank == culprit
 
     wait_for(named, 120, "the card to name the slow worker")
+    wait_until_healthy(running.url)
     page.goto(f"{running.url}/job?job={job}")
     card = page.locator(".st-key-card")
     expect(card).to_contain_text(f"rank {culprit}", ignore_case=True)
@@ -126,6 +128,7 @@ def test_a_killed_worker_is_named_and_the_rest_stays_right(
         120,
         "twenty steps",
     )
+    wait_until_healthy(running.url)
     beats = {beat["rank"]: beat["pid"] for beat in Lake(running.lake).heartbeats(job)}
     os.kill(beats[3], signal.SIGKILL)
     page.goto(f"{running.url}/job?job={job}")

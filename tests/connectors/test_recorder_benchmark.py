@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import hypothesis.strategies as st
@@ -13,23 +14,25 @@ from steptax.benchmarks.product import recorder as benchmark
 
 
 def test_it_prints_one_object_with_both_encodings(capsys: pytest.CaptureFixture[str]) -> None:
-    benchmark.main(["--steps", "30", "--pause-ms", "0", "--json"])
+    benchmark.main(["--steps", "30", "--work-kib", "1", "--json"])
     result = json.loads(capsys.readouterr().out)
     assert result["ok"]
     assert result["warnings"] == []
     assert [v["encoding"] for v in result["data"]["variants"]] == ["parquet", "jsonl"]
     for variant in result["data"]["variants"]:
+        assert variant["samples"] + variant["disturbed"] == 30
         # 30 steps, the rank, two rows of the job and three events.
-        assert (variant["steps"], variant["rows_written"], variant["rows_dropped"]) == (30, 36, 0)
-        assert 0 < variant["p50_us"] <= variant["p95_us"]
-        assert variant["mean_us"] > 0
+        assert (variant["rows_written"], variant["rows_dropped"]) == (36, 0)
+        if variant["samples"]:
+            assert 0 < variant["p50_us"] <= variant["p95_us"]
+            assert variant["mean_us"] > 0
 
 
 def test_it_prints_a_table_and_judges_by_the_target(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(benchmark, "TARGET_US", float("inf"))
-    assert benchmark.main(["--steps", "5", "--pause-ms", "0"]) == 0
+    assert benchmark.main(["--steps", "5", "--work-kib", "1"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
         "microseconds",
         "parquet",
@@ -37,7 +40,7 @@ def test_it_prints_a_table_and_judges_by_the_target(
         "target:",
     ]
     monkeypatch.setattr(benchmark, "TARGET_US", 0.0)
-    assert benchmark.main(["--steps", "5", "--pause-ms", "0"]) == 1
+    assert benchmark.main(["--steps", "5", "--work-kib", "1"]) == 1
 
 
 def test_without_pyarrow_it_says_what_it_did_not_measure(
@@ -47,10 +50,19 @@ def test_without_pyarrow_it_says_what_it_did_not_measure(
         raise ImportError("no pyarrow")
 
     monkeypatch.setattr("steptax.connectors.recorder.session.steps_encoder", absent)
-    benchmark.main(["--steps", "5", "--pause-ms", "0", "--json"])
+    benchmark.main(["--steps", "5", "--work-kib", "1", "--json"])
     result = json.loads(capsys.readouterr().out)
     assert [v["encoding"] for v in result["data"]["variants"]] == ["jsonl"]
     assert result["warnings"] == ["parquet was not measured: pyarrow cannot be used here"]
+
+
+def test_samples_that_another_process_disturbed_are_left_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturbances = itertools.count()
+    monkeypatch.setattr(benchmark, "preemptions", lambda: next(disturbances))
+    assert benchmark.main(["--steps", "5", "--work-kib", "1"]) == 0
+    assert "-        -        -   0 samples, 5 disturbed" in capsys.readouterr().out
 
 
 def test_wrong_numbers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,8 +33,9 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # From 3.12 on Python warns of every fork in a process with threads, such as the recorder's.
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, *arguments],
         capture_output=True,
         text=True,
         check=False,

@@ -1,0 +1,132 @@
+"""Names of inputs and results in words, from the names and texts that calculators declare."""
+
+from __future__ import annotations
+
+import re
+
+from steptax.app.format import format_value
+from steptax.app.views.whatif_models import Value
+
+_BREAK = re.compile(r"[,:;(]")
+_UNITS = {"ms", "us", "s", "h", "d", "ratio", "tokens"}
+_WORDS = {
+    "a": "A",
+    "algbw": "algorithm bandwidth",
+    "b": "B",
+    "busbw": "bus bandwidth",
+    "comm": "communication",
+    "daly": "Daly",
+    "eflop": "EFLOP",
+    "gpu": "GPU",
+    "gumbel": "Gumbel",
+    "blom": "Blom",
+    "hfu": "HFU",
+    "mfu": "MFU",
+    "mtbf": "time between failures",
+    "sd": "standard deviation",
+    "speedup": "speed-up",
+    "stragglar": "StragglAR",
+    "tflops": "TFLOP/s",
+    "usd": "USD",
+    "young": "Young",
+}
+#: Where the words of a name do not read well.
+_TITLES = {
+    "algbw_gb_per_s": "algorithm bandwidth",
+    "all_reduce_speedup": "all-reduce speed-up",
+    "any_pause_ratio": "steps with a pause",
+    "any_slow_ratio": "steps with a slow rank",
+    "b_break_even_usd_per_gpu_hour": "break-even price of B",
+    "break_even_cv_ratio": "pays above a spread of",
+    "busbw_gb_per_s": "bus bandwidth",
+    "ceiling": "most that is possible",
+    "dropped_ratio": "gradients dropped",
+    "expected_max_ms": "slowest rank, mean",
+    "expected_slow": "slow ranks, mean number",
+    "extra_usd": "cost of the extra hours",
+    "failures_per_day": "failures per day",
+    "gpu_s_before": "GPU time before",
+    "gpu_s_replaced": "GPU time, replaced",
+    "gpu_s_shrunk": "GPU time, shrunk",
+    "hfu_factor_ratio": "executed / model FLOPs",
+    "lost_usd": "cost of what was lost",
+    "mtbf_gpu_h": "time between failures of one GPU",
+    "mtbf_h": "time between interruptions",
+    "no_failure_ratio": "chance of no failure",
+    "of_achievable_ratio": "share of achievable",
+    "payback_d": "pays back after",
+    "recovered_usd_per_day": "saved per day",
+    "slow_ratio": "ranks that are slow",
+    "standard_max": "slowest rank above the mean",
+    "step_replaced_ms": "step, slowest replaced",
+    "step_shrunk_ms": "step, job shrunk",
+    "usd_to_target": "cost to the target",
+    "useful_at_best_ratio": "useful at the best interval",
+    "useful_at_interval_ratio": "useful at your interval",
+    "wire_ratio": "share of the link",
+}
+#: How a unit is said beside the label of an input.
+_UNIT_WORDS = {"ratio": "0 to 1", "x": "×", "us": "µs", "1/s": "per s", "1/h": "per h"}
+
+
+def noun_of(text: str) -> str:
+    """What a help text says first: the thing without its remarks."""
+    return _BREAK.split(text, maxsplit=1)[0].strip()
+
+
+def label_of(text: str, unit: str) -> str:
+    """The label of an input: what its help says first, and its unit."""
+    first = noun_of(text)
+    said = _UNIT_WORDS.get(unit, unit)
+    label = f"{first[:1].upper()}{first[1:]}"
+    return f"{label}, {said}" if said else label
+
+
+def title_of(name: str) -> str:
+    """A result's name in words: ``step_speedup`` is ``step speed-up``."""
+    if name in _TITLES:
+        return _TITLES[name]
+    words = name.split("_")
+    if len(words) > 1 and words[-1] in _UNITS:
+        words = words[:-1]
+    return " ".join(_WORDS.get(word, word) for word in words)
+
+
+def plain_number(value: float) -> str:
+    """The digits that give exactly ``value`` again, without ``.0``."""
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+
+
+def plain_value(value: Value) -> str:
+    """A value as a command or a link carries it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple):
+        return ",".join(plain_number(v) for v in value)
+    return plain_number(value)
+
+
+def shown_value(value: Value | None, unit: str) -> str:
+    """A value as an empty field shows it: short, without its unit; a list by its first values."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple):
+        head = ", ".join(f"{v:.4g}" for v in value[:3])
+        return head if len(value) <= 3 else f"{len(value):,} values: {head}, …"
+    if unit in {"", "steps", "tokens", "bytes"} and value == int(value):
+        return f"{int(value):,}"
+    return f"{value:.5g}"
+
+
+def band_text(value: float | None, low: float | None, high: float | None, unit: str) -> str | None:
+    """Both ends in words; ``at least`` or ``at most`` where one is known; None for one value."""
+    if low is not None and high is not None:
+        first, last = format_value(low, unit), format_value(high, unit)
+        return None if first == last else f"{first} to {last}"
+    if value is None and low is not None:
+        return f"at least {format_value(low, unit)}"
+    if value is None and high is not None:
+        return f"at most {format_value(high, unit)}"
+    return None

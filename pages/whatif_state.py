@@ -1,0 +1,55 @@
+"""What a reader chose on the What-if page, in the URL.
+
+``calc`` names the calculator; each typed input is ``<calculator>.<parameter>``, so that inputs of
+two calculators never meet; ``from_job`` starts from the chosen job's own measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from steptax.pages import state
+
+CALC: Final = "calc"
+FROM_JOB: Final = "from_job"
+#: The widget of ``CALC``. It is not bound itself: the URL would then carry titles, not names.
+CHOICE: Final = "calc_choice"
+
+
+def input_key(calculator: str, parameter: str) -> str:
+    """The key of an input, in the URL and in the state."""
+    return f"{calculator}.{parameter}"
+
+
+def start_with_calculator(names: Sequence[str]) -> None:
+    """Choose what the URL names, else the first; a name that does not exist is ignored."""
+    if CHOICE not in st.session_state:
+        named = st.query_params.get(CALC)
+        st.session_state[CHOICE] = named if named in names else names[0]
+
+
+def keep_calculator(name: str) -> None:
+    """Put the choice into the URL."""
+    if st.query_params.get(CALC) != name:
+        st.query_params[CALC] = name
+
+
+def is_typed(calculator: str, parameters: Sequence[str]) -> bool:
+    """Whether the URL gives any of these inputs."""
+    return any(input_key(calculator, name) in st.query_params for name in parameters)
+
+
+def link(calculator: str, typed: Mapping[str, str], chosen: state.Selection, *, job: bool) -> str:
+    """The part of a URL after the ``?`` that shows this answer again."""
+    parameters = {CALC: calculator}
+    parameters |= {input_key(calculator, name): value for name, value in typed.items()}
+    if job and chosen.job_id is not None:
+        window = "all" if chosen.last_steps is None else str(chosen.last_steps)
+        parameters |= {FROM_JOB: "true", state.JOB: chosen.job_id, state.WINDOW: window}
+    if chosen.price is not None:
+        parameters[state.PRICE] = str(chosen.price)
+    return urlencode(parameters)
