@@ -1,13 +1,14 @@
 """View models for the pages, shared by all readers.
 
 Views are frozen, so one object serves every session. They are kept by what they are made from:
-the lake, the choices, the version of its data, and a coarse clock, since "newest step 14 s ago"
-and "stopped reporting" change while the data does not.
+the lake, the choices and the version of its data. Of a running job also a coarse clock counts,
+since "newest step 14 s ago" and "stopped reporting" change while the data does not.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
@@ -27,7 +28,15 @@ LIVE_EVERY_S = 2
 TIMELINE_RANKS = 20
 """Ranks drawn of one step; more do not fit a screen."""
 
-_IDLE_EVERY_S = 30
+_DAY_S = 86_400
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A view and when it was made."""
+
+    view: JobView
+    at_s: float
 
 
 def settings() -> Settings:
@@ -49,16 +58,23 @@ def price_note(price: Decimal | None) -> str | None:
 def job(selection: Selection, job_id: str) -> JobView:
     """The view of ``job_id`` for these choices."""
     ws = workspace()
-    return _job_view(
-        ws,
-        str(ws.root),
-        job_id,
-        selection.last_steps,
-        selection.price,
-        price_note(selection.price),
-        ws.version(job_id),
-        _clock(LIVE_EVERY_S if selection.live else _IDLE_EVERY_S),
-    )
+
+    def made(period: int) -> _Built:
+        return _job_view(
+            ws,
+            str(ws.root),
+            job_id,
+            selection.last_steps,
+            selection.price,
+            price_note(selection.price),
+            ws.version(job_id),
+            period,
+        )
+
+    built = made(0)
+    if built.view.coverage.is_live and time.time() - built.at_s > LIVE_EVERY_S:
+        built = made(_clock(LIVE_EVERY_S))
+    return built.view
 
 
 def timeline(view: JobView, step: int, ranks: tuple[int, ...]) -> StepTimeline:
@@ -70,9 +86,7 @@ def timeline(view: JobView, step: int, ranks: tuple[int, ...]) -> StepTimeline:
 def executive(price: Decimal | None) -> ExecutiveView:
     """The cost review at ``price``."""
     ws = workspace()
-    return _executive_view(
-        ws, str(ws.root), price, price_note(price), ws.version(), _clock(_IDLE_EVERY_S)
-    )
+    return _executive_view(ws, str(ws.root), price, price_note(price), ws.version(), _clock(_DAY_S))
 
 
 def health() -> HealthView:
@@ -90,7 +104,7 @@ def _workspace(root: str) -> Workspace:
     return open_workspace(Path(root))
 
 
-@st.cache_resource(max_entries=32, show_spinner=False)
+@st.cache_resource(max_entries=16, show_spinner=False)
 def _job_view(
     _ws: Workspace,
     root: str,
@@ -100,8 +114,10 @@ def _job_view(
     note: str | None,
     version: str,
     period: int,
-) -> JobView:
-    return job_view(_ws, job_id, price=price, price_note=note, last_steps=last_steps)
+) -> _Built:
+    at_s = time.time()
+    view = job_view(_ws, job_id, price=price, price_note=note, last_steps=last_steps)
+    return _Built(view, at_s)
 
 
 @st.cache_resource(max_entries=128, show_spinner=False)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlencode
 
+import pyarrow as pa
 import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
@@ -136,11 +137,12 @@ def _watch(
     job: DemoJob, root: Path, job_id: str, price: Decimal, note: str, *, quiet: bool
 ) -> None:
     """Wait for the job; say once what the card says."""
-    said = quiet
+    said, failed = quiet, False
     while not (state := job.poll()).finished:
-        if state.dead and not said:
-            console.print(f"worker {', '.join(map(str, state.dead))} died; see the page")
-            said = True
+        if state.failure and not failed:
+            failed = True
+            if not quiet:
+                console.print(f"{state.failure}; the others wait for it, see the page")
         if not said:
             with contextlib.suppress(NotFoundError, IntegrityError):
                 view = job_view(open_workspace(root), job_id, price=price, price_note=note)
@@ -148,10 +150,21 @@ def _watch(
                     console.print(card_as_text(view))
                     said = True
         time.sleep(1.0)
+    if failed:
+        # The rank that closes the job's record may be the one that died.
+        rows = pa.table({"job_id": [job_id], "state": ["failed"]})
+        Lake(root).append("jobs", rows, source="demo")
 
 
 def _last_word(root: Path, job_id: str, price: Decimal, note: str, *, as_json: bool) -> None:
-    view = job_view(open_workspace(root), job_id, price=price, price_note=note, last_steps=None)
+    try:
+        view = job_view(open_workspace(root), job_id, price=price, price_note=note, last_steps=None)
+    except NotFoundError:
+        raise UserError(
+            "the job was stopped before its first step was recorded",
+            where=job_id,
+            hint="let it run for a few seconds",
+        ) from None
     data = {"job_id": job_id, "lake": str(root), "card": view.card, "metrics": view.metrics}
 
     def text() -> None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,10 +55,17 @@ class Timeline:
     state: Ints
     gpus: Ints
 
+    @cached_property
+    def _by_state(self) -> dict[int, int]:
+        held = (self.end_us - self.start_us) * self.gpus
+        totals: dict[int, int] = {}
+        for state in set(self.state.tolist()):
+            totals[state] = int(held[self.state == state].sum())
+        return totals
+
     def gpu_us(self, *states: State) -> int:
         """GPU-microseconds in these states, of all if none is named."""
-        held = (self.end_us - self.start_us) * self.gpus
-        return int(held[np.isin(self.state, states)].sum() if states else held.sum())
+        return sum(self._by_state.get(state, 0) for state in states or State)
 
     def within(self, start_us: int, end_us: int) -> Timeline:
         """The part in [start, end)."""

@@ -185,17 +185,18 @@ class Waterfall:
             if usd:
                 raise IntegrityError("there is no time to divide the cost by")
             usd = None
-        rows = []
-        for row in self.rows:
-            part = None
-            if usd is not None and row.gpu_us is not None:
-                part = usd * row.gpu_us / self.total_gpu_us
-            rows.append(replace(row, usd_exact=part, usd=None))
-        return replace(self, rows=tuple(rows), total_usd=None).rounded()
-
-    def rounded(self) -> Waterfall:
-        """With every bucket rounded to the cent so that they add up to the rounded bill."""
-        return close_cents([self])[0]
+        exact = {
+            row.bucket: usd * row.gpu_us / self.total_gpu_us
+            for row in self.rows
+            if usd is not None and row.gpu_us is not None
+        }
+        cents = dict(zip(exact, split_to_cents(list(exact.values())), strict=True))
+        rows = tuple(
+            replace(row, usd_exact=exact.get(row.bucket), usd=cents.get(row.bucket))
+            for row in self.rows
+        )
+        total_usd = sum(cents.values(), Decimal(0)) if cents else None
+        return replace(self, rows=rows, total_usd=total_usd)
 
 
 def close_cents(bills: Sequence[Waterfall]) -> list[Waterfall]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from steptax.app.format import format_age
+from steptax.app.format import format_age, format_moment
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.models import StoppedRank
 
@@ -44,7 +44,7 @@ def liveness(
     newest_beat_us = max((beat["ts_us"] for beat in running), default=None)
     is_live = newest_beat_us is not None and not ended and (now_us - newest_beat_us) / 1e6 < 3600.0
     age_s = None if loaded.newest_us is None else max(0.0, (now_us - loaded.newest_us) / 1e6)
-    stopped = _stopped(loaded, running, stopped_ranks, now_us, ended=ended)
+    stopped = _stopped(loaded, beats, stopped_ranks, now_us)
     return Liveness(
         is_live,
         stopped,
@@ -55,25 +55,21 @@ def liveness(
 
 
 def _stopped(
-    loaded: LoadedJob,
-    running: list[dict[str, Any]],
-    stopped_ranks: tuple[int, ...],
-    now_us: int,
-    *,
-    ended: bool,
+    loaded: LoadedJob, beats: list[dict[str, Any]], stopped_ranks: tuple[int, ...], now_us: int
 ) -> tuple[StoppedRank, ...]:
     """Ranks whose recorder fell silent while it should run, and ranks whose rows stopped."""
     found: dict[int, StoppedRank] = {}
+    running = [beat for beat in beats if beat["state"] == "running"]
     alive = [beat for beat in running if (now_us - beat["ts_us"]) / 1e6 < SILENT_S]
-    latest = max((beat["ts_us"] for beat in running), default=0)
+    latest = max((beat["ts_us"] for beat in beats), default=0)
     for beat in running:
-        # Once everything is silent (the machine is gone, or the data is old) compare with the last
-        # sign of life instead of with now: the first to fall silent still stands out.
+        # Once everything is silent (the job ended, the machine is gone, or the data is old) compare
+        # with the last sign of life of any rank: the first to fall silent still stands out.
         reference = now_us if alive else latest
         if (reference - beat["ts_us"]) / 1e6 < SILENT_S:
             continue
         found[beat["rank"]] = _from_beat(loaded, beat, alive, now_us)
-    if not running:
+    if not beats:
         matrix = loaded.matrix
         for rank in stopped_ranks:
             column = int(np.flatnonzero(matrix.ranks == rank)[0])
@@ -107,7 +103,7 @@ def _from_beat(
     age = format_age((now_us - beat["ts_us"]) / 1e6)
     done = beat.get("last_step_done")
     doing = beat.get("phase")
-    text = f"rank {rank} stopped reporting {age} ago"
+    text = f"rank {rank} stopped reporting {age} ago ({format_moment(beat['ts_us'])})"
     if done is not None:
         text += f", after step {done:,}"
     if doing not in (None, "idle"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def test_pieces_touch_and_add_up(start: int, length: int, unit: Unit, tz: str) -
     found = pieces(start, start + length, unit, tz)
     assert sum(p.end_us - p.start_us for p in found) == length
     assert all(p.end_us > p.start_us for p in found)
-    assert all(a.end_us == b.start_us for a, b in zip(found, found[1:], strict=False))
+    assert all(a.end_us == b.start_us for a, b in pairwise(found))
     periods = [p.period for p in found]
     assert periods == sorted(set(periods))
     for piece in found:

@@ -1,4 +1,4 @@
-"""Every paid GPU-second is in one bucket, to the microsecond and to the cent, whatever the record."""
+"""Every paid GPU-second is in one bucket, to the cent, whatever the record says."""
 
 from __future__ import annotations
 
@@ -570,7 +570,7 @@ def test_the_denominator_is_chosen_and_carried() -> None:
     alone = job_ledger(JOB, EVENTS, STEPS)
     assert "held time is taken as paid" in alone.row("unallocated").note
     long = JOB | {"end_us": 9_000_000}
-    with pytest.raises(IntegrityError, match="j: .* more are held than were paid for"):
+    with pytest.raises(IntegrityError, match=r"j: .* more are held than were paid for"):
         job_ledger(long, EVENTS, STEPS, paid=[Allocation(0, 400_000, 2)])
 
 
