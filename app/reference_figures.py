@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from steptax.app.compute.measure import Measure
+from steptax.app.compute.peaks import peak
 from steptax.app.format import format_value
 from steptax.app.reference import Computed, Misquote, ReferenceFigure, computed
 
@@ -75,6 +76,13 @@ def _extra_cost(actual_h: int, template: str) -> Computed:
     )
 
 
+def _of_peak(tflops: float) -> str:
+    """A rate of one H100 as a share of its dense peak, from the table of devices."""
+    dense = peak("H100 SXM", "bf16").tflops
+    assert dense is not None
+    return f"Of the dense peak of {dense:g} TFLOP/s it is {format_value(tflops / dense, 'ratio')}."
+
+
 def _what_if_analysis() -> tuple[ReferenceFigure, ...]:
     scope = "jobs of at least 128 GPUs on this cluster"
     return (
@@ -121,7 +129,7 @@ def _what_if_analysis() -> tuple[ReferenceFigure, ...]:
         ReferenceFigure(
             "lin2025",
             "straggling jobs in which slow workers explain most of the slowdown",
-            "1.7 %, with S = 3.04 on average against 1.28 overall",
+            "1.7 % of straggling jobs, with S = 3.04 against 1.28 on average",
             "straggling jobs on this cluster",
             misquotes=(
                 Misquote(
@@ -137,14 +145,16 @@ def _what_if_analysis() -> tuple[ReferenceFigure, ...]:
         ReferenceFigure(
             "lin2025",
             "the last pipeline stage is the main cause",
-            "39.3 % of jobs with pipeline parallelism that straggle",
-            "straggling jobs on this cluster",
+            "39.3 % of jobs",
+            scope,
+            "section 5.2",
         ),
         ReferenceFigure(
             "lin2025",
             "sequence-length imbalance",
-            "21.4 % of straggling jobs, S = 1.34 on average",
-            "straggling jobs on this cluster",
+            "21.4 % of jobs, S = 1.34 on average",
+            scope,
+            "section 5.3",
             follows=(_waste(1.34, "S = 1.34 is a waste of {}"),),
         ),
         ReferenceFigure(
@@ -156,7 +166,7 @@ def _what_if_analysis() -> tuple[ReferenceFigure, ...]:
             misquotes=(
                 Misquote(
                     "scaling out makes stragglers worse",
-                    "Not in this study; larger jobs there got more attention to their set-up.",
+                    "Not in this study: slowdown did not rise with the number of GPUs.",
                 ),
             ),
         ),
@@ -325,9 +335,7 @@ def _llama3() -> tuple[ReferenceFigure, ...]:
             "268 of 419",
             run,
             "Table 5",
-            misquotes=(
-                Misquote("58.7 %", "It inherits the misprint of the line above."),
-            ),
+            misquotes=(Misquote("58.7 %", "It inherits the misprint of the line above."),),
             follows=(_share(268, 419, "{} of interruptions"),),
         ),
         ReferenceFigure(
@@ -336,6 +344,12 @@ def _llama3() -> tuple[ReferenceFigure, ...]:
             "38 to 43 %, BF16",
             "within steps, of the dense peak; restarts and idle time are not in it",
             "Table 4",
+            misquotes=(
+                Misquote(
+                    "41 % at 400 TFLOP/s",
+                    _of_peak(400.0),
+                ),
+            ),
         ),
     )
 
@@ -387,12 +401,10 @@ def _stragglar() -> tuple[ReferenceFigure, ...]:
                     "The factor of two is the limit of a simulated all-reduce over ever more "
                     "ranks; the step around it does not get faster by it.",
                 ),
-                Misquote("work of another university", "The authors are at Cornell."),
+                Misquote("by a Stanford team", "The authors are at Cornell University."),
             ),
             follows=(
-                computed(
-                    "stragglar", "all_reduce_speedup", "8 ranks, 1 GiB: {}", ranks=8, **ring
-                ),
+                computed("stragglar", "all_reduce_speedup", "8 ranks, 1 GiB: {}", ranks=8, **ring),
                 computed(
                     "stragglar", "all_reduce_speedup", "256 ranks, 1 GiB: {}", ranks=256, **ring
                 ),
