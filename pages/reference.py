@@ -44,8 +44,9 @@ def _study(study: Study, figures: tuple[ReferenceFigure, ...]) -> None:
 
 
 def _figure(figure: ReferenceFigure) -> None:
-    mark = "" if figure.mark == "primary" else " :orange-badge[second-hand]"
-    lines = [f"{parts.plain(figure.figure)}: **{parts.plain(figure.value)}**{mark}"]
+    colour = "gray" if figure.mark == "primary" else "orange"
+    name = parts.plain(f"{figure.figure[:1].upper()}{figure.figure[1:]}")
+    lines = [f"{name}: **{parts.plain(figure.value)}** :{colour}-badge[{figure.mark}]"]
     scope = " · ".join(part for part in (figure.scope, figure.where) if part)
     lines.append(f":small[{parts.plain(scope)}]")
     lines += [

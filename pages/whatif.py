@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import streamlit as st
 
 from steptax.app.charts.whatif_tables import inputs_table
-from steptax.app.views.whatif import calculator_titles, whatif_fields, whatif_view
+from steptax.app.views.whatif import calculator_titles, whatif_view
+from steptax.app.views.whatif_inputs import start_fields
 from steptax.app.views.whatif_job import JobInputs
 from steptax.app.views.whatif_models import InputField, WhatIfView
 from steptax.pages import frame, parts, state, whatif_answer, whatif_data, whatif_state
@@ -30,7 +31,9 @@ def page() -> None:
     top = st.container(key="whatif_top")
     left, right = st.columns([9, 11], gap="large")
     with left:
-        typed, slots = _inputs(name, whatif_fields(name, {}, source=source, price=chosen.price))
+        given = whatif_state.typed_names(name)
+        fields = start_fields(name, given, source=source, price=chosen.price)
+        typed, slots = _inputs(name, fields, given)
     view: WhatIfView | None = None
     with top, frame.guarded():
         view = whatif_view(name, typed, source=source, price=chosen.price)
@@ -77,7 +80,9 @@ def _choose(chosen: state.Selection) -> tuple[str, JobInputs | None]:
     return name, None
 
 
-def _inputs(name: str, fields: Sequence[InputField]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _inputs(
+    name: str, fields: Sequence[InputField], given: Collection[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Widgets for all inputs: what was typed, and where each one's origin is to be said."""
     typed: dict[str, Any] = {}
     slots: dict[str, Any] = {}
@@ -93,7 +98,7 @@ def _inputs(name: str, fields: Sequence[InputField]) -> tuple[dict[str, Any], di
     with st.container(key="whatif_inputs", gap="small"):
         draw([field for field in fields if field.is_main])
         if rest:
-            is_open = whatif_state.is_typed(name, [field.name for field in rest])
+            is_open = any(field.name in given for field in rest)
             with st.expander("More inputs", expanded=is_open, icon=":material/tune:"):
                 draw(rest)
     return typed, slots

@@ -5,8 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from steptax.app.charts import whatif_tables as tables
-from steptax.app.charts.card import Field, basis_text, value_text
+from steptax.app.charts.card import Field, value_text
 from steptax.app.charts.whatif_figures import answer_figures
+from steptax.app.format import format_interval
 from steptax.app.views.whatif_models import Answer, WhatIfView
 from steptax.pages import parts, state, whatif_state
 
@@ -46,7 +47,7 @@ def numbers(answer: Answer) -> None:
                 item.measure.reason or ""
                 if item.measure.value is None
                 else value_text(item.measure),
-                "" if item.measure.value is None else basis_text(item.measure),
+                format_interval(item.measure) or "",
                 "; ".join(item.measure.warnings) or None,
                 item.measure.value is None,
             )

@@ -38,9 +38,16 @@ def keep_calculator(name: str) -> None:
         st.query_params[CALC] = name
 
 
-def is_typed(calculator: str, parameters: Sequence[str]) -> bool:
-    """Whether the URL gives any of these inputs."""
-    return any(input_key(calculator, name) in st.query_params for name in parameters)
+def typed_names(calculator: str) -> set[str]:
+    """Inputs of the calculator that somebody typed, or that the URL gives."""
+    prefix = input_key(calculator, "")
+    held = {str(key): st.session_state[key] for key in st.session_state}
+    given = {**st.query_params.to_dict(), **held}
+    return {
+        key.removeprefix(prefix)
+        for key, value in given.items()
+        if key.startswith(prefix) and value not in (None, "")
+    }
 
 
 def link(calculator: str, typed: Mapping[str, str], chosen: state.Selection, *, job: bool) -> str:

@@ -53,9 +53,10 @@ def _numbers(rows: Rows, names: tuple[str, ...]) -> dict[str, Floats]:
         if isinstance(given, np.ndarray) and given.dtype != object:
             out[name] = given.astype(np.float64)
         else:
-            listed = columns_of(rows, names)[name]
+            listed = columns_of(rows, (name,))[name]
             out[name] = np.array([np.nan if v is None else v for v in listed], dtype=np.float64)
-    return out
+    count = max(len(column) for column in out.values())
+    return {name: v if len(v) else np.full(count, np.nan) for name, v in out.items()}
 
 
 def read_steps(

@@ -63,6 +63,12 @@ def _find(layer: Segments, at_us: Ints) -> tuple[Ints, Flags]:
     return np.asarray(np.maximum(place, 0), dtype=np.int64), inside
 
 
+def _edges(first: Segments, second: Segments) -> Ints:
+    """All starts and ends, ascending, each once."""
+    edges = np.sort(np.concatenate([first.start_us, first.end_us, second.start_us, second.end_us]))
+    return np.asarray(edges[np.append(True, edges[1:] != edges[:-1])], dtype=np.int64)
+
+
 def over(below: Segments, above: Segments) -> Segments:
     """``above`` where it is, ``below`` elsewhere; neighbours with one label become one."""
     if not len(above):
@@ -73,7 +79,7 @@ def over(below: Segments, above: Segments) -> Segments:
         return _join(below, above)
     if above.end_us[-1] <= below.start_us[0]:
         return _join(above, below)
-    edges = np.unique(np.concatenate([below.start_us, below.end_us, above.start_us, above.end_us]))
+    edges = _edges(below, above)
     start, end = edges[:-1], edges[1:]
     low, in_low = _find(below, start)
     high, in_high = _find(above, start)
@@ -120,8 +126,7 @@ def cut(first: Segments, second: Segments) -> tuple[Segments, Ints]:
     """``first`` where ``second`` is, cut at its edges, and the label of ``second`` there [N]."""
     if not len(first) or not len(second):
         return EMPTY, ints(())
-    edges = np.unique(np.concatenate([first.start_us, first.end_us, second.start_us]))
-    edges = np.unique(np.concatenate([edges, second.end_us]))
+    edges = _edges(first, second)
     start, end = edges[:-1], edges[1:]
     one_at, in_one = _find(first, start)
     two_at, in_two = _find(second, start)

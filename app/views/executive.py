@@ -80,12 +80,15 @@ def _in_period(job: dict[str, Any], first_us: int | None, last_us: int | None) -
 def _sum(measures: Sequence[Measure], unit: str) -> Measure:
     """Sum of what is known; the rest is counted in a warning, and nothing known is missing."""
     known = [m.value for m in measures if m.value is not None]
+    levels = [m.level for m in measures if m.value is not None and m.level is not None]
     if not known:
         reasons = dict.fromkeys(m.reason for m in measures if m.reason)
         return Measure.missing(unit, "; ".join(map(str, reasons)) or "there are no jobs")
     missing = len(measures) - len(known)
     warnings = (f"without {missing} of {len(measures)} jobs, where it is unknown",)
-    return Measure(sum(known), unit, level=Level.LOG, warnings=warnings if missing else ())
+    return Measure(
+        sum(known), unit, level=min(levels, default=None), warnings=warnings if missing else ()
+    )
 
 
 def _tax(ledgers: Sequence[Ledger]) -> Ratio:

@@ -34,8 +34,11 @@ class Workspace:
         return rows + [{"job_id": job} for job in sorted(unlisted)]
 
     def job_ids(self) -> list[str]:
-        """Ids of all jobs, newest start first."""
-        return [row["job_id"] for row in self.jobs()]
+        """Ids of all jobs: those with per-rank steps first, in each part newest start first."""
+        with_steps = self.job_ids_with_steps()
+        return sorted(
+            (row["job_id"] for row in self.jobs()), key=lambda job_id: job_id not in with_steps
+        )
 
     def job(self, job_id: str) -> dict[str, Any]:
         """The row of one job; NotFoundError names the nearest that exist."""

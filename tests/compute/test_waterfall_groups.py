@@ -9,11 +9,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.apportion import Unit, to_us
+from steptax.app.compute.apportion import GpuSpan, Unit, apportion, to_us
+from steptax.app.compute.cost import usd
 from steptax.app.compute.goodput import Denominator
 from steptax.app.compute.step_flops import StepFlops
 from steptax.app.compute.timeline import Allocation
@@ -74,12 +76,17 @@ def test_a_job_counts_in_each_month_with_its_part(shared: Callable[[str], Path])
     assert [bill.labels.period for bill in months.values()] == list(months)
 
 
-def test_fifty_thousand_jobs_of_one_cluster(shared: Callable[[str], Path]) -> None:
+def test_jobs_of_a_real_cluster(shared: Callable[[str], Path]) -> None:
     """The exact sum is priced, not the sum of jobs that were each rounded to the cent."""
-    import pandas as pd
-
     frame = pd.read_parquet(shared("fleet/philly_jobs.parquet"))
-    frame = frame.sample(3000, random_state=7)
+    spans = [
+        GpuSpan(0, round(seconds * 1e6), int(gpus))
+        for seconds, gpus in zip(frame["duration"], frame["num_gpus"], strict=True)
+    ]
+    gpu_us = sum(apportion(spans, Unit.MONTH).values())
+    assert gpu_us / HOUR_US == pytest.approx(642409.31, abs=0.01)
+    assert usd(Fraction(gpu_us, 10**6), Decimal(2)) == Decimal("1284818.63")
+    frame = frame.sample(2000, random_state=7)
     bills = [
         job(str(k), 0, round(seconds * 1e6), gpus=int(gpus), team=str(team))
         for k, (seconds, gpus, team) in enumerate(

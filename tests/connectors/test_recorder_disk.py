@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -169,6 +170,29 @@ def test_writing_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Monk
         recorder_segments.write_whole(str(tmp_path / "t"), "live", b"x" * 1_500)
     monkeypatch.undo()
     assert list((tmp_path / "t").iterdir()) == []
+
+
+def test_a_segment_is_on_the_disk_before_it_is_visible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, bool]] = []
+    sync, rename = os.fsync, os.rename
+    final = tmp_path / "t" / "live"
+
+    def note_sync(handle: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
+        calls.append(("sync folder" if is_folder else "sync file", final.exists()))
+        sync(handle)
+
+    def note_rename(old: str, new: str) -> None:
+        calls.append(("rename", final.exists()))
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "rename", note_rename)
+    recorder_segments.write_whole(str(tmp_path / "t"), "live", b"rows")
+    assert calls == [("sync file", False), ("rename", False), ("sync folder", True)]
+    assert final.read_bytes() == b"rows"
 
 
 WRITER = """

@@ -104,5 +104,11 @@ def test_a_resume_without_a_pause_changes_nothing() -> None:
     timeline = Timeline(0)
     timeline.enter(COMPUTE, 0)
     timeline.resume(5)
-    timeline.end(9)
-    assert timeline.spent_ns[COMPUTE] == 9
+    timeline.pause(6)
+    timeline.resume(7)
+    timeline.enter(INPUT, 8)
+    timeline.resume(9)
+    timeline.end(20)
+    assert timeline.spent_ns[COMPUTE] == 7
+    assert timeline.spent_ns[GC] == 1
+    assert timeline.spent_ns[INPUT] == 12
