@@ -119,9 +119,17 @@ _SPECS = (
         "recovery, lost work, checkpoints, other blocking.",
     ),
     MetricSpec(
+        "scheduling_ratio",
+        "Scheduling goodput",
+        "(paid - unallocated - pending) / paid",
+        "ratio",
+        "up",
+        "Share of the paid GPU-time in which a job held the device and its process ran.",
+    ),
+    MetricSpec(
         "ettr_ratio",
         "ETTR",
-        "time in retained steps / wall-clock time of the job",
+        "time in retained steps / (paid - unallocated - pending)",
         "ratio",
         "up",
         "Effective training time ratio: steps that were rolled back do not count.",

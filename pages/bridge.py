@@ -12,37 +12,50 @@ from typing import Any
 
 import streamlit as st
 
-# The figure is found anew whenever the pointer enters or is pressed, because a refresh may have
-# replaced it; the listener is taken off before it is put on, so that there is always exactly one.
+# A refresh may replace the figure at any moment, also between the press and the release of a
+# button, and with it every listener on it. So the document is listened to, and the cell follows
+# from where the pointer is in the plot that is there on release, and from the ranges of its axes.
 _SCRIPT = """
 export default function (component) {
   const { data, setTriggerValue } = component;
   const container = '.st-key-' + data.target;
-  const clicked = (event) => {
-    const point = event.points && event.points[0];
-    const place = point && (point.pointNumber || point.pointIndex);
-    if (Array.isArray(place)) {
-      setTriggerValue('cell', { row: place[0], column: place[1] });
+  const MOVED_PX = 5;
+  let pressed = null;
+
+  const plotUnder = (x, y) => {
+    for (const plot of document.querySelectorAll(container + ' .js-plotly-plot')) {
+      const area = plot.querySelector('.nsewdrag');
+      const box = area && area.getBoundingClientRect();
+      const inside = box && x > box.left && x < box.right && y > box.top && y < box.bottom;
+      if (inside) return { plot, box };
     }
+    return null;
   };
-  const plotAt = (node) => {
-    const holder = node && node.closest && node.closest(container);
-    const plot = holder && holder.querySelector('.js-plotly-plot');
-    return plot && plot.on ? plot : null;
+  const along = ({ range }, share) => Math.round(range[0] + share * (range[1] - range[0]));
+
+  const down = (event) => {
+    const isPlain = event.isPrimary && event.button === 0;
+    const isHere = isPlain && event.target.closest && event.target.closest(container);
+    pressed = isHere && plotUnder(event.clientX, event.clientY) ? event : null;
   };
-  const attach = (event) => {
-    const plot = plotAt(event.target);
-    if (!plot) return;
-    plot.removeListener('plotly_click', clicked);
-    plot.on('plotly_click', clicked);
-  };
-  const events = ['pointerover', 'pointerdown'];
-  events.forEach((name) => document.addEventListener(name, attach, true));
-  return () => {
-    events.forEach((name) => document.removeEventListener(name, attach, true));
-    document.querySelectorAll(container + ' .js-plotly-plot').forEach((plot) => {
-      if (plot.removeListener) plot.removeListener('plotly_click', clicked);
+  const up = (event) => {
+    const start = pressed;
+    pressed = null;
+    if (!start) return;
+    const moved = Math.hypot(event.clientX - start.clientX, event.clientY - start.clientY);
+    const found = moved < MOVED_PX && plotUnder(event.clientX, event.clientY);
+    if (!found) return;
+    const { plot, box } = found;
+    setTriggerValue('cell', {
+      row: along(plot.layout.yaxis, (box.bottom - event.clientY) / box.height),
+      column: along(plot.layout.xaxis, (event.clientX - box.left) / box.width),
     });
+  };
+  const cancel = () => { pressed = null; };
+  const listeners = [['pointerdown', down], ['pointerup', up], ['pointercancel', cancel]];
+  listeners.forEach(([name, react]) => document.addEventListener(name, react, true));
+  return () => {
+    listeners.forEach(([name, react]) => document.removeEventListener(name, react, true));
   };
 }
 """

@@ -20,6 +20,7 @@ _NUMBERS = (
     "slowdown_ratio",
     "persistent_share_ratio",
     "goodput_ratio",
+    "ettr_ratio",
     "mfu_ratio",
     "gpu_hours",
     "spend_usd",
@@ -108,6 +109,12 @@ def _ledger(view: JobView) -> None:
     with right:
         parts.rows("ledger_lines", ledger_table(view.ledger))
     st.caption(parts.plain(view.ledger_note))
+    parts.section("The whole job, from its allocation on")
+    if view.bill.lines:
+        parts.rows("bill", ledger_table(view.bill.lines))
+        parts.download("bill", lambda: ledger_table(view.bill.lines))
+    for text in (view.bill.note, *view.bill.findings):
+        st.caption(parts.plain(text))
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def number(
     title: str, measure: Any, metric_id: str, *about: str, spark: Sequence[float] = ()
 ) -> None:
     """One headline number: what it rests on under it, its formula and all digits on hover."""
-    with st.container(key=f"kpi_{metric_id}", width=_KPI_PX, gap=None, border=True):
+    with st.container(key=f"kpi_{metric_id}", gap=None, border=True):
         st.metric(
             plain(title),
             plain(value_text(measure, title)),
@@ -208,7 +208,6 @@ def _column_config(table: Table) -> dict[str, Any]:
 
 
 _NUMBER_PX = 96
-_KPI_PX = 168
 
 _CARD_STYLE = """
 .steptax-card { display: grid; grid-template-columns: max-content 1fr; gap: 0.3rem 1.1rem;

@@ -63,6 +63,7 @@ def _choose(chosen: state.Selection) -> tuple[str, JobInputs | None]:
             list(titles),
             format_func=lambda name: titles[name],
             key=whatif_state.CHOICE,
+            persist_state="session",
             width=340,
         )
         from_job = st.toggle(

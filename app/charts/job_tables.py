@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def ranks_table(view: JobView) -> Table:
     return table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
-def ledger_table(ledger: tuple[LedgerLine, ...]) -> Table:
+def ledger_table(ledger: Sequence[LedgerLine]) -> Table:
     """Every bucket, also the empty ones and those that were not measured."""
     columns = (
         Column("bucket", "bucket", "text"),

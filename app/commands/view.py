@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -86,6 +87,12 @@ def job_command(
         "metrics": view.metrics,
         "ledger": [line.as_json() for line in view.ledger],
         "ledger_note": view.ledger_note,
+        "bill": {
+            "lines": [line.as_json() for line in view.bill.lines],
+            "note": view.bill.note,
+            "at_risk": view.bill.at_risk,
+            "findings": view.bill.findings,
+        },
         "coverage": asdict(view.coverage),
         "window": asdict(view.window),
         "price": asdict(view.price),
@@ -97,10 +104,12 @@ def job_command(
 def _print_job(view: JobView) -> None:
     console.print(card_as_text(view))
     console.print("")
-    _print_ledger(view.ledger, view.ledger_note)
+    _print_ledger("Ledger of the recorded steps", view.ledger, view.ledger_note)
+    console.print("")
+    _print_ledger("The whole job", view.bill.lines, view.bill.note)
 
 
-def _print_ledger(ledger: tuple[LedgerLine, ...], note: str) -> None:
+def _print_ledger(title: str, ledger: Sequence[LedgerLine], note: str) -> None:
     measured = [line for line in ledger if line.share is not None]
     rows = [
         [
@@ -111,7 +120,7 @@ def _print_ledger(ledger: tuple[LedgerLine, ...], note: str) -> None:
         ]
         for line in measured
     ]
-    console.print(table_of("Ledger", ("bucket", "GPU-hours", "share", "cost"), rows))
+    console.print(table_of(title, ("bucket", "GPU-hours", "share", "cost"), rows))
     missing = [line.title for line in ledger if line.share is None]
     if missing:
         console.print(f"not measured: {', '.join(missing)}")
@@ -143,7 +152,7 @@ def executive_command(
         console.print(view.coverage)
         for kpi in view.kpis:
             console.print(f"  {kpi.title}: {kpi.text}")
-        _print_ledger(view.ledger, view.ledger_note)
+        _print_ledger("Ledger", view.ledger, view.ledger_note)
         _print_jobs(view.jobs)
 
     data = asdict(view) | {

@@ -14,6 +14,7 @@ from steptax.app.compute.steps import without_inconsistent
 from steptax.app.compute.straggler import IDEALS, Ideal, analyse_stragglers, excess_matrix
 from steptax.app.compute.straggler_result import RankTable, StragglerResult
 from steptax.app.errors import UserError
+from steptax.app.views.bill import job_bill
 from steptax.app.views.card import build_card
 from steptax.app.views.coverage import build_coverage
 from steptax.app.views.job_metrics import job_metrics
@@ -59,7 +60,8 @@ def job_view(
     ledger = step_ledger(sound, price)
     cost = price_view(price, price_note)
     coverage = build_coverage(ws, loaded, result, now_us=now)
-    metrics = job_metrics(loaded, result, ledger, cost)
+    bill = job_bill(ws, loaded, price)
+    metrics = job_metrics(loaded, result, ledger, cost) | bill.metrics
     lines = ledger_lines(ledger, relative=loaded.matrix.time_is_relative)
     excess = excess_matrix(loaded.matrix)
     return JobView(
@@ -71,6 +73,7 @@ def job_view(
         metrics=metrics,
         ledger=lines,
         ledger_note=ledger_note(ledger, loaded),
+        bill=bill,
         series=_series(loaded, result),
         heat=heat_map(excess, loaded.matrix.ranks.astype(np.int64), loaded.matrix.steps),
         grid=_grid(loaded, result),

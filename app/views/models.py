@@ -141,6 +141,32 @@ class LedgerLine:
 
 
 @dataclass(frozen=True)
+class BillLine(LedgerLine):
+    """One bucket of a job's whole bill."""
+
+    number: str = ""
+    """Its place in the waterfall, 0 to 13; of a coarser bucket the range that it holds."""
+
+    def as_json(self) -> dict[str, Any]:
+        """As every command prints it."""
+        return {"number": self.number} | super().as_json()
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Where every paid GPU-second of a job's life went; no lines where that cannot be told."""
+
+    lines: tuple[BillLine, ...]
+    metrics: dict[str, Measure]
+    note: str
+    """What it covers, or why there are no lines."""
+    at_risk: Measure | None
+    """Work since the last save: what a failure now would lose."""
+    findings: tuple[str, ...]
+    """Overlaps, clocks, rejected records, and how each was dealt with."""
+
+
+@dataclass(frozen=True)
 class Series:
     """Per step, thinned to what a chart shows; ``thinned`` says from how many."""
 
@@ -264,6 +290,7 @@ class JobView:
     metrics: dict[str, Measure]
     ledger: tuple[LedgerLine, ...]
     ledger_note: str
+    bill: Bill
     series: Series
     heat: HeatMap
     grid: Grid | None

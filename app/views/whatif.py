@@ -11,6 +11,7 @@ from typing import Any
 from steptax.app.compute.calculators.base import Calculator, Result
 from steptax.app.compute.calculators.registry import CALCULATORS, calculator
 from steptax.app.compute.traps import TRAPS
+from steptax.app.errors import UserError
 from steptax.app.views.whatif_catalog import entry, ordered
 from steptax.app.views.whatif_curves import composition, curves
 from steptax.app.views.whatif_inputs import NOT_GIVEN, Typed, whatif_fields
@@ -58,9 +59,16 @@ def whatif_view(
     result: Result | None = None
     answer = None
     if not missing:
-        result = chosen.run(_arguments(fields))
-        fields = _with_bands(fields, result)
-        answer = _answer(chosen, fields, result, source)
+        try:
+            result = chosen.run(_arguments(fields))
+        except UserError as problem:
+            # Of several ways to say something the job gave none.
+            missing = _unmeasured(fields, problem)
+            if not missing:
+                raise
+        else:
+            fields = _with_bands(fields, result)
+            answer = _answer(chosen, fields, result, source)
     return WhatIfView(
         name=name,
         title=chosen.title,
@@ -78,6 +86,16 @@ def whatif_view(
             for field in fields
             if field.origin is Origin.TYPED and field.value is not None
         },
+    )
+
+
+def _unmeasured(fields: Iterable[InputField], problem: UserError) -> tuple[InputField, ...]:
+    """The inputs that a complaint is about, if it is that a job did not give them."""
+    named = (problem.where or "").split(", ")
+    return tuple(
+        field
+        for field in fields
+        if field.name in named and field.origin is Origin.NONE and field.origin_text != NOT_GIVEN
     )
 
 

@@ -52,7 +52,12 @@ class Facts:
         """Why no absolute time can be split, if so."""
         if self.part.time_is_relative:
             return RELATIVE_TIME
-        return None if self.told else self.result.verdict.text
+        return None if self.told else self.why
+
+    @property
+    def why(self) -> str:
+        """Why it cannot be told who waits for whom."""
+        return self.result.basis.unknown or self.result.verdict.text.rstrip(".")
 
     def ms(self, measure: Measure) -> Measure:
         """Microseconds of the analysis as ms; normalised ones are no time."""
@@ -122,7 +127,7 @@ class Facts:
     def spread(self) -> VarianceParts | str:
         """How work varies over ranks and steps, or why that is not known."""
         if not self.told:
-            return self.result.verdict.text
+            return self.why
         try:
             return variance_parts(self.arrived.work_us)
         except UserError as problem:

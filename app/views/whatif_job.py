@@ -204,14 +204,14 @@ def _flagged(facts: Facts) -> Measure:
     """How many ranks are slow for good."""
     verdict = facts.result.verdict
     if verdict.kind is Kind.UNTELLABLE:
-        return facts.none("", verdict.text)
+        return facts.none("", verdict.text.rstrip("."))
     return facts.count(float(len(verdict.ranks)) if verdict.kind is Kind.WORKER else 0.0)
 
 
 def _delay(facts: Facts) -> Measure:
     table, culprit = facts.result.ranks, facts.result.verdict.culprit
     if table is None or culprit is None:
-        return facts.none("ms", facts.result.verdict.text)
+        return facts.none("ms", facts.result.verdict.text.rstrip("."))
     place = int(np.flatnonzero(table.ranks == culprit)[0])
     ends = [float(v[place]) for v in (table.excess_low_us, table.excess_high_us)]
     low, high = ends if np.isfinite(ends).all() else (None, None)

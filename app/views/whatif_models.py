@@ -156,7 +156,7 @@ class WhatIfView:
     source: str
     fields: tuple[InputField, ...]
     missing: tuple[InputField, ...]
-    """Required inputs that nothing fills; there is no answer then."""
+    """Inputs that are needed and that nothing fills; there is no answer then."""
     answer: Answer | None
     warnings: tuple[str, ...]
     traps: tuple[Trap, ...]
