@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import plotly.graph_objects as go
 
 from steptax.app.charts.style import blank, pattern
@@ -101,14 +103,26 @@ def curve_figure(curve: Curve, palette: Palette) -> go.Figure:
         title={"text": curve.x_title}, type="log" if curve.x_is_log else "linear", fixedrange=True
     )
     if curve.x_is_log:
-        # One label a decade: between them plotly writes bare digits.
-        figure.update_xaxes(dtick=1, tickformat=",.4~g")
+        ticks = _log_ticks(min(curve.x), max(curve.x))
+        figure.update_xaxes(
+            tickmode="array",
+            tickvals=ticks,
+            ticktext=[format_value(tick, "") for tick in ticks],
+        )
     unit = _AXIS_UNITS.get(curve.y_unit, curve.y_unit)
     title = curve.y_title if not unit or unit in curve.y_title else f"{curve.y_title}, {unit}"
     figure.update_yaxes(title={"text": title}, fixedrange=True)
     if curve.y_unit == "ratio":
         figure.update_yaxes(tickformat=".4~p")
     return figure
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Places to label on a logarithmic axis: decades; over less than two of them also 2 and 5."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    between = (1, 2, 5) if high < 100 * low else (1,)
+    ticks = [float(f"{digit}e{decade}") for decade in decades for digit in between]
+    return [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
 
 
 def _band(figure: go.Figure, curve: Curve, line: Line, colour: str) -> None:
@@ -193,7 +207,7 @@ def tornado_figure(answer: Answer, palette: Palette) -> go.Figure | None:
                 orientation="h",
                 marker={"color": colour, "pattern": pattern(shape, palette), "line": {"width": 0}},
                 customdata=[
-                    f"{answer.swing_labels[key]}: {end:.5g}<br>"
+                    f"{answer.swing_labels[key]}: {format_value(end, '')}<br>"
                     f"{answer.headline.title} {format_value(output, unit)}"
                     for key, (end, output) in zip(names, ends, strict=True)
                 ],
@@ -214,7 +228,8 @@ def tornado_figure(answer: Answer, palette: Palette) -> go.Figure | None:
         tickmode="array",
         tickvals=names,
         ticktext=[
-            f"{_wrap(answer.swing_labels[s.parameter])}<br>{s.low_input:.4g} … {s.high_input:.4g}"
+            f"{_wrap(answer.swing_labels[s.parameter])}<br>"
+            f"{format_value(s.low_input, '')} … {format_value(s.high_input, '')}"
             for s in shown
         ],
     )

@@ -37,6 +37,7 @@ class Sweep:
     From ``low`` to ``high`` times the input; where it is not given, times the measure ``around``.
     """
 
+    title: str
     parameter: str
     measures: tuple[str, ...]
     low: float
@@ -77,13 +78,19 @@ _ENTRIES: dict[str, Entry] = {
         example={"workers": 96.0, "cv_ratio": 0.1},
         traps=("tokens-are-not-learning",),
         sweep=Sweep(
-            "backups", ("net_gain", "step_speedup", "cost_factor"), 0.25, 8, "factor, 1 = no change"
+            "Gain by number of backups",
+            "backups",
+            ("net_gain", "step_speedup", "cost_factor"),
+            0.25,
+            8,
+            "factor",
         ),
     ),
     "checkpoint-interval": Entry(
         example={"checkpoint_s": 60.0, "mtbf_s": 10_800.0, "restart_s": 60.0},
         traps=("goodput-hides-risk",),
         sweep=Sweep(
+            "Useful time by interval",
             "interval_s",
             ("useful_at_interval_ratio",),
             0.1,
@@ -101,24 +108,50 @@ _ENTRIES: dict[str, Entry] = {
         },
         instead=(("observed_failures", "observed_h", "observed_gpus"), ("mtbf_gpu_h",)),
         traps=("goodput-hides-risk",),
-        sweep=Sweep("gpus", ("mtbf_h",), 1 / 64, 64, "time between interruptions"),
+        sweep=Sweep(
+            "Time between interruptions by size of the job",
+            "gpus",
+            ("mtbf_h",),
+            1 / 64,
+            64,
+            "time between interruptions",
+        ),
     ),
     "expected-max": Entry(
         example={"ranks": 1_024.0, "cv_ratio": 0.05, "mean_ms": 100.0},
         traps=("tax-reference", "slowdown-is-not-waste"),
-        sweep=Sweep("ranks", ("slowdown",), 1 / 128, 128, "slowest rank / mean rank"),
+        sweep=Sweep(
+            "Slowest rank by number of ranks",
+            "ranks",
+            ("slowdown",),
+            1 / 128,
+            128,
+            "slowest rank / mean rank",
+        ),
     ),
     "local-sgd": Entry(
         asked={"every_steps": 4.0},
         example={"ranks": 1_024.0, "cv_ratio": 0.05},
         traps=("tokens-are-not-learning",),
-        sweep=Sweep("every_steps", ("step_speedup",), 1 / 4, 64, "step speed-up"),
+        sweep=Sweep(
+            "Speed-up by steps between synchronisations",
+            "every_steps",
+            ("step_speedup",),
+            1 / 4,
+            64,
+            "step speed-up",
+        ),
     ),
     "gc-sync": Entry(
         example={"pause_ms": 200.0, "every_steps": 500.0, "ranks": 128.0, "step_ms": 1_000.0},
         traps=("tax-is-relative",),
         sweep=Sweep(
-            "every_steps", ("unsynchronised_ms", "synchronised_ms"), 0.02, 10, "cost per step"
+            "Cost by steps between pauses",
+            "every_steps",
+            ("unsynchronised_ms", "synchronised_ms"),
+            0.02,
+            10,
+            "cost per step",
         ),
     ),
     "sequence-balance": Entry(
@@ -133,7 +166,9 @@ _ENTRIES: dict[str, Entry] = {
     "hot-spares": Entry(
         example={"failures_per_h": 0.3233, "repair_h": 24.0, "nodes": 2_048.0},
         traps=("unpaid-reservation", "goodput-hides-risk"),
-        sweep=Sweep("repair_h", ("spares", "mean_in_repair"), 0.1, 4, "nodes"),
+        sweep=Sweep(
+            "Spares by time of repair", "repair_h", ("spares", "mean_in_repair"), 0.1, 4, "nodes"
+        ),
     ),
     "break-even": Entry(
         example={
@@ -147,7 +182,12 @@ _ENTRIES: dict[str, Entry] = {
         },
         traps=("mfu-peak", "mfu-convention", "goodput-hides-risk", "unpaid-reservation"),
         sweep=Sweep(
-            "b_mfu_ratio", ("b_break_even_usd_per_gpu_hour",), 0.3, 2, "break-even price of B"
+            "Break-even price by utilisation of B",
+            "b_mfu_ratio",
+            ("b_break_even_usd_per_gpu_hour",),
+            0.3,
+            2,
+            "break-even price of B",
         ),
     ),
     "mfu": Entry(
@@ -166,7 +206,14 @@ _ENTRIES: dict[str, Entry] = {
         example={"ranks": 100.0, "slow_ratio": 0.01},
         instead=(("slow_ratio",), ("observed_ranks", "observed_slow")),
         traps=("weighting",),
-        sweep=Sweep("ranks", ("any_slow_ratio",), 1 / 64, 64, "steps with a slow rank"),
+        sweep=Sweep(
+            "Slow steps by number of ranks",
+            "ranks",
+            ("any_slow_ratio",),
+            1 / 64,
+            64,
+            "steps with a slow rank",
+        ),
     ),
     "waste": Entry(
         example={"delay_ratio": 0.3459},
@@ -181,7 +228,14 @@ _ENTRIES: dict[str, Entry] = {
             "alpha_us": 3.0,
         },
         traps=("busbw-in-switch",),
-        sweep=Sweep("size_bytes", ("all_reduce_speedup",), 1e-4, 16, "all-reduce speed-up"),
+        sweep=Sweep(
+            "Speed-up by message size",
+            "size_bytes",
+            ("all_reduce_speedup",),
+            1e-4,
+            16,
+            "all-reduce speed-up",
+        ),
     ),
     "busbw": Entry(
         example={"collective": "all_reduce", "ranks": 8.0, "algbw_gb_per_s": 275.0},

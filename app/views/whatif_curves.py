@@ -17,7 +17,7 @@ from steptax.app.compute.measure import Measure
 from steptax.app.errors import UserError
 from steptax.app.views.whatif_catalog import Sweep, entry
 from steptax.app.views.whatif_models import Composition, CompositionBar, Curve, Line
-from steptax.app.views.whatif_words import label_of, noun_of, title_of
+from steptax.app.views.whatif_words import label_of, title_of
 
 POINTS = 41
 PARTS = ("compute", "communication", "wait", "other")
@@ -80,7 +80,9 @@ def _kernel_curve(result: KernelSpeedup, speedup: float) -> Curve:
 def _worst_curve(
     calculator: Calculator[Any, Any], values: Mapping[str, Any], result: RemoveWorst
 ) -> Curve:
-    most = min(len(values["times_ms"]) - 1, max(_WORST_SHOWN, values["worst"]))
+    # Half of the ranks at most: a job shrunk to its last ranks would dwarf the rest of the curve.
+    ranks = len(values["times_ms"])
+    most = min(ranks - 1, max(min(_WORST_SHOWN, ranks // 2), values["worst"]))
     full = calculator.function(**{**values, "worst": most}).curve
     k, replaced, shrunk = zip(*full, strict=True)
     return Curve(
@@ -118,7 +120,7 @@ def _sweep(
     first = sweep.measures[0]
     return Curve(
         key=f"{calculator.name}_curve",
-        title=f"{_capital(sweep.y_title)} over {noun_of(parameter.help)}",
+        title=sweep.title,
         x_title=_decapital(label_of(parameter.help, parameter.unit)),
         x=tuple(float(v) for v in x),
         y_title=sweep.y_title,
@@ -171,10 +173,6 @@ def _point(
 ) -> tuple[float, float] | None:
     found = _measures(calculator, {**values, parameter.name: middle})
     return None if found is None else _marker(middle, found[measure])
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _decapital(text: str) -> str:

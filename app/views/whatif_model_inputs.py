@@ -66,7 +66,8 @@ def device_a(facts: Facts, mfu: Mapping[str, Known]) -> dict[str, Known]:
     try:
         used = CALCULATORS["mfu"].run(given).main
     except UserError as problem:
-        used = facts.none("ratio", problem.message)
+        lacking = (mfu[name].reason for name in ("tokens_per_s", "device", "params"))
+        used = facts.none("ratio", next(filter(None, lacking), problem.message))
     return {
         "a_peak_tflops": top,
         "a_mfu_ratio": used,

@@ -32,10 +32,17 @@ _WORDS = {
 }
 #: Where the words of a name do not read well.
 _TITLES = {
+    "a_days": "days on A",
+    "a_energy_usd_per_eflop": "energy for it on A",
+    "a_usd_per_eflop": "a useful EFLOP on A",
+    "actual_h": "actual run",
     "algbw_gb_per_s": "algorithm bandwidth",
     "all_reduce_speedup": "all-reduce speed-up",
     "any_pause_ratio": "steps with a pause",
     "any_slow_ratio": "steps with a slow rank",
+    "b_days": "days on B",
+    "b_energy_usd_per_eflop": "energy for it on B",
+    "b_usd_per_eflop": "a useful EFLOP on B",
     "b_break_even_usd_per_gpu_hour": "break-even price of B",
     "break_even_cv_ratio": "pays above a spread of",
     "busbw_gb_per_s": "bus bandwidth",
@@ -43,6 +50,8 @@ _TITLES = {
     "dropped_ratio": "gradients dropped",
     "expected_max_ms": "slowest rank, mean",
     "expected_slow": "slow ranks, mean number",
+    "extra_gpu_hours": "extra GPU-hours",
+    "extra_h": "extra time",
     "extra_usd": "cost of the extra hours",
     "failures_per_day": "failures per day",
     "gpu_s_before": "GPU time before",

@@ -59,7 +59,7 @@ def write_job(path: Path, *, kept: list[str] | None = None, steps: int = 60) -> 
         writer.writeheader()
         for step in range(steps):
             tokens = rng.integers(4_000, 5_000, ranks)
-            squares = rng.integers(4e6, 9e6, ranks)
+            squares = rng.integers(4_000_000, 9_000_000, ranks)
             compute = 20 + tokens * 0.01 + squares * 2e-6 + rng.normal(0, 1, ranks)
             compute[5] += 40
             save = 30.0 if step % 20 == 19 else 0.0
@@ -263,6 +263,8 @@ def test_of_several_ways_the_job_gave_none(source: JobInputs) -> None:
     with pytest.raises(UserError) as caught:
         whatif_view("mfu", typed | {"peak_tflops": 989.5}, source=source)
     assert caught.value.where == "peak_basis"
+    used = next(f for f in start_fields("break-even", source=source) if f.name == "a_mfu_ratio")
+    assert used.origin_text == ("not measured: tokens per step of the whole job are not recorded")
 
 
 def test_the_band_comes_first() -> None:
@@ -467,7 +469,7 @@ def test_every_result_and_input_has_words() -> None:
         ("comm_share_after_ratio", "communication share after"),
         ("b_break_even_usd_per_gpu_hour", "break-even price of B"),
         ("daly_s", "Daly"),
-        ("a_usd_per_eflop", "A USD per EFLOP"),
+        ("b_usd_per_eflop", "a useful EFLOP on B"),
     ],
 )
 def test_titles_read_like_words(name: str, title: str) -> None:
