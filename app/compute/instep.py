@@ -76,7 +76,7 @@ def inner_buckets(
     for split in splits:
         covered[split.places] = True
     whole = ~covered & ~steps.lost
-    seen = _share(painted.visible_us, steps.duration_us - painted.taken_us)
+    seen = _share(painted.visible_us, painted.own_us - painted.taken_us)
     gaps = _share(painted.gap_visible_us, painted.gap_us) * painted.gap_steps
     for state, counted in ((State.WHOLE, seen[whole]), (State.UNRECORDED, gaps)):
         us, bucket = Fraction(painted.timeline.gpu_us(state)), _UNSPLIT[state]
@@ -117,18 +117,23 @@ def _share(part_us: Ints, whole_us: Ints) -> Ints:
 def _split_pool(split: StepSplit, painted: Painted, steps: Executions, world_size: int) -> _Pool:
     """The measured parts, in proportion to how much of their steps is on the timeline."""
     taken = painted.taken_us[split.places]
-    left_us = steps.duration_us[split.places] - taken
-    nominal = int(left_us.sum()) * world_size
+    left_us = painted.own_us[split.places] - taken
+    room = int(left_us.sum()) * world_size
+    longest = int((steps.duration_us[split.places] - taken).sum()) * world_size
     visible = int(painted.visible_gpu_us[split.places].sum())
     own = split.without(taken)
     total = sum(own.values(), _ZERO)
-    if total - nominal > Fraction(nominal, 100) + 1000 * world_size * len(split.places):
+    if total - longest > Fraction(longest, 100) + 1000 * world_size * len(split.places):
         raise IntegrityError(
             f"the ranks of {len(split.places)} steps report {float(total):.0f} GPU-us, but these "
-            f"steps last {nominal} GPU-us",
+            f"steps last {longest} GPU-us",
             hint="the parts belong to other steps, or the world size is wrong",
         )
-    scale = Fraction(visible, nominal) if nominal else _ZERO
+    scale = Fraction(visible, room) if room else _ZERO
+    if room < longest and total > room:
+        # Ranks leave a barrier at different times, so the longest reports of neighbouring steps
+        # overlap; what does not fit in between is spread evenly over the parts.
+        scale *= room / total
     parts = {bucket: us * scale for bucket, us in own.items()}
     if rest := visible - sum(parts.values(), _ZERO):
         parts["step_rest"] = rest

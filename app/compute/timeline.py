@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from steptax.app.compute.attempt_layer import Cover, Layer, State, attempt_layer
 from steptax.app.compute.attempts import Attempt, History
+from steptax.app.compute.executions import Executions
 from steptax.app.compute.job_events import Finding
 from steptax.app.compute.rows import Ints
 from steptax.app.compute.segments import EMPTY, Segments, covered_us, cut, merged, one, over, stack
@@ -97,8 +98,10 @@ class Painted:
     """A timeline, and how much of each execution [N] and of each gap [G] is on it."""
 
     timeline: Timeline
+    own_us: Ints
+    """[N] from its start to its end or to the start of the next step of its attempt."""
     visible_us: Ints
-    """[N]"""
+    """[N] of this, what is on the timeline as a step that counts."""
     visible_gpu_us: Ints
     """[N]"""
     taken_us: Ints
@@ -146,12 +149,13 @@ def paint(record: History, allocations: Sequence[Allocation], cover: Cover) -> P
     seen, gaps = [], []
     for k, (attempt, layer) in enumerate(zip(attempts, layers, strict=True)):
         own_line = line.at(order[bounds[k] : bounds[k + 1]])
-        seen.append(_visible(own_line, attempt))
+        seen.append(_visible(own_line, attempt.steps))
         gaps.append(_of_gaps(own_line.segments(State.UNRECORDED), layer))
     return Painted(
         _plain(line),
-        _chain(v for v, _ in seen),
-        _chain(g for _, g in seen),
+        _chain(own for own, _, _ in seen),
+        _chain(time for _, time, _ in seen),
+        _chain(weighted for _, _, weighted in seen),
         _chain(layer.taken_us for layer in layers),
         _chain(layer.gaps[2] for layer in layers),
         _chain(_of_gaps(layer.segments, layer) for layer in layers),
@@ -193,9 +197,8 @@ def _ends(attempts: tuple[Attempt, ...]) -> Segments:
     return over(one(last.end_us, _FAR, State.PENDING) if last.is_over else EMPTY, head)
 
 
-def _visible(line: Timeline, attempt: Attempt) -> tuple[Ints, Ints]:
-    """[N] time and GPU-time of each execution that is on the timeline as a step that counts."""
-    steps = attempt.steps
+def _visible(line: Timeline, steps: Executions) -> tuple[Ints, Ints, Ints]:
+    """[N] own time, and time and GPU-time on the timeline as steps that count; see ``Painted``."""
     order = np.lexsort((steps.step, steps.end_us, steps.start_us))
     end = steps.end_us.copy()
     # Inside an attempt a step ends where the next one starts, so that no time counts for two.
@@ -207,7 +210,7 @@ def _visible(line: Timeline, attempt: Attempt) -> tuple[Ints, Ints]:
         seen = covered_us(part, steps.start_us, end)
         time += seen
         weighted += seen * level
-    return time, weighted
+    return end - steps.start_us, time, weighted
 
 
 def _overlaps(attempts: tuple[Attempt, ...]) -> list[Finding]:

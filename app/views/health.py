@@ -30,7 +30,8 @@ def health_view(ws: Workspace, *, now_us: int | None = None) -> HealthView:
     counts = ws.lake.row_counts()
     total = sum(counts.values())
     sentence = (
-        f"{total:,} rows from {len(sources):,} sources; {rejected:,} rows were rejected and "
+        f"{total:,} rows from {len(sources):,} {'source' if len(sources) == 1 else 'sources'}; "
+        f"{rejected:,} rows were rejected and "
         f"{dropped:,} were dropped by recorders."
         if sources
         else "Nothing is stored yet: steptax demo makes a job, steptax ingest imports one."

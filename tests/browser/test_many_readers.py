@@ -75,7 +75,7 @@ def test_case_16_a_loader_never_stops_two_dashboards(
         expect(page.locator(".st-key-kpis")).to_contain_text("4,800")
         expect(page.locator(".stException")).to_have_count(0)
         page.goto(f"{address}/health")
-        expect(page.locator(".st-key-sources").first).to_be_visible()
+        expect(page.get_by_text("200 rows from 1 source")).to_be_visible()
 
 
 def resident_mb(port: int) -> float:

@@ -492,6 +492,28 @@ def test_ranks_that_end_before_the_longest_leave_a_rest() -> None:
     assert held["step_rest"] == 9000
 
 
+def test_longest_reports_that_overlap_do_not_shrink_what_ranks_measured() -> None:
+    """Rank 0 leaves the barrier first and rank 1 last, so that the longest reports overlap."""
+    part = matrix(
+        duration_us=[[100_000, 104_000], [100_000, 104_000], [104_000, 100_000]],
+        comm_us=[[10_000, 10_000]] * 3,
+        compute_us=[[90_000, 94_000], [90_000, 94_000], [94_000, 90_000]],
+    )
+    rows = [{"step": k, "start_us": 40_000 + 102_000 * k, "duration_us": 104_000} for k in range(3)]
+    bill = job_ledger(JOB, EVENTS, rows, matrices=[part], flops=StepFlops(Fraction(1000)))
+    held = amounts(bill)
+    assert held["kernel_and_recompute"] == 552_000 - 3000
+    assert held["useful"] == 3000
+    assert held["step_rest"] == 2 * 2 * 102_000 + 2 * 104_000 - 612_000
+    tight = [row | {"start_us": 40_000 + 101_000 * k} for k, row in enumerate(rows)]
+    held = amounts(job_ledger(JOB, EVENTS, tight, matrices=[part]))
+    assert held["compute"] == 552_000
+    over = [row | {"start_us": 40_000 + 95_000 * k} for k, row in enumerate(rows)]
+    held = amounts(job_ledger(JOB, EVENTS, over, matrices=[part]))
+    assert held["compute"] == 552_000 * Fraction(4 * 95 + 2 * 104, 612)
+    assert "step_rest" not in held
+
+
 def test_parts_of_other_steps_are_refused() -> None:
     long = matrix(duration_us=[[140_000, 140_000]] * 3, comm_us=[[0, 0]] * 3)
     with pytest.raises(IntegrityError, match="the ranks of 3 steps report 840000 GPU-us"):
