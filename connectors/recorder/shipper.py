@@ -51,6 +51,7 @@ class Shipper(threading.Thread):
         self._notes = notes
         self._flush_s = flush_s
         self._closing = False
+        self._stamped_us = 0
         self._wanted = threading.Event()
 
     @property
@@ -108,9 +109,14 @@ class Shipper(threading.Thread):
         columns_of: Callable[[Sequence[Any]], dict[str, list[Any]]],
     ) -> None:
         def write(rows: Sequence[Any]) -> None:
-            now_us = self._clock.wall_ns() // 1000
-            same = {**self._identity, "source": "recorder", "ingested_at_us": now_us}
+            # Of two rows about a job the newer holds, so no two of a recorder share a moment,
+            # not even when both wait for the same flush.
+            now_us = max(self._clock.wall_ns() // 1000, self._stamped_us + 1)
+            stamps = [now_us] * len(rows) if table == "steps" else range(now_us, now_us + len(rows))
+            self._stamped_us = stamps[-1]
+            same = {**self._identity, "source": "recorder"}
             constant = {name: [value] * len(rows) for name, value in same.items()}
+            constant["ingested_at_us"] = list(stamps)
             self._writer.write(table, constant | columns_of(rows), len(rows), now_us)
 
         try:

@@ -126,7 +126,9 @@ def test_untouched_lines_are_kept(
     # A touched line may still be a row (a flipped digit); the others are what they were.
     assert all(want[1000 + i] in got for i in range(ROWS) if i not in touched)
     told = sum(len(b.rejects) for b in batches)
-    assert len(got) + told <= len([line for line in out if line.strip()])
+    # A flipped byte can be a line end, and then there is a line more than was written.
+    lines = [line for line in path.read_bytes().splitlines() if line.strip()]
+    assert len(got) + told <= len(lines)
 
 
 @CASES
