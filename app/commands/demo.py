@@ -64,6 +64,7 @@ def serve_command(
             where=f"--host {host}",
             hint="leave --host out, or say --anyone-may-read as well",
         )
+    _stop_on_terminate()
     environment = _environment(lake_root(lake), price_of(price), None)
     with _server(host, free_port(port), environment) as (process, url):
         console.print(f"Steptax is at {url} (Ctrl-C stops it)")
@@ -86,7 +87,9 @@ def demo_command(
     price: PriceFlag = None,
     seed: Annotated[int, typer.Option("--seed", help="same seed, same data and culprit")] = 0,
     backend: Annotated[str, typer.Option("--backend", help="auto, numpy or torch (gloo)")] = "auto",
-    lake: LakeFlag = None,
+    lake: Annotated[
+        Path | None, typer.Option("--lake", help="where to keep it; else a folder of your own")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Train a small model for real on this machine, with one slow worker, and watch it live."""

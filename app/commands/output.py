@@ -79,6 +79,11 @@ def exit_code_of(error: BaseException, *, as_json: bool) -> int:
         hint = "steptax --help lists the commands, steptax COMMAND --help their flags"
         print_error("UsageError", error.format_message(), where=None, hint=hint, as_json=as_json)
         return EXIT_USER
+    if isinstance(error, OSError) and error.filename is not None:
+        reason = error.strerror or type(error).__name__
+        hint = "name a path that exists and can be read, or for a lake written"
+        print_error("InputError", reason, where=str(error.filename), hint=hint, as_json=as_json)
+        return EXIT_USER
     hint = "a fault of Steptax: please report it with the command; STEPTAX_DEBUG=1 shows where"
     print_error(type(error).__name__, str(error), where=None, hint=hint, as_json=as_json)
     return EXIT_OURS
