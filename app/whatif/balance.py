@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from steptax.app.errors import UserError
 from steptax.app.whatif.analysis import Analysis
+from steptax.app.whatif.arrays import median
 from steptax.app.whatif.optypes import BACKWARD, COMPUTE, FORWARD, GC
 from steptax.app.whatif.questions import Answer, Price, ask
 from steptax.app.whatif.trace import Floats, Trace
-from steptax.app.whatif.work import median
 
 #: A forward pass is paused when it takes so much longer than is typical, in ratio and seconds,
 _PAUSE_RATIO = 1.5
@@ -22,6 +22,8 @@ _PAUSE_S = 0.02
 _CALM_RATIO = 1.2
 #: Correlation of time with squared lengths below which they do not explain it.
 _LEAST_R2 = 0.25
+#: Variation that is rounding and no variation.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,10 @@ def sequence_signs(trace: Trace) -> tuple[SequenceSigns, ...]:
         x, y = (v - v.mean(axis=0, keepdims=True) for v in (forward, backward))
         norm = float(np.sqrt((x * x).sum() * (y * y).sum())) if x.shape == y.shape else 0.0
         mean = np.maximum(forward.mean(axis=0), np.finfo(float).tiny)
-        out.append(
-            SequenceSigns(
-                stage,
-                float((x * y).sum() / norm) if norm > 0 else None,
-                float((forward.std(axis=0) / mean).mean()),
-            )
-        )
+        variation = float((forward.std(axis=0) / mean).mean())
+        varies = norm > 0 and variation > _ROUNDING
+        correlation = float((x * y).sum() / norm) if varies else None
+        out.append(SequenceSigns(stage, correlation, variation))
     return tuple(out)
 
 
@@ -110,7 +109,7 @@ def move_layers(
                 float(own[np.concatenate(c)].mean()) / n
                 for c, n in zip(by_stage, per_pass, strict=True)
             ]
-            layer_s = float(np.median(each))
+            layer_s = median(each)
             for p, chunks in enumerate(by_stage):
                 ops = np.concatenate(chunks)
                 change = (moved[p] - layers[p]) / len(chunks) * layer_s

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from steptax.app.whatif.arrays import median, median_last
 from steptax.app.whatif.graph import Graph
 from steptax.app.whatif.optypes import FORWARD_SEND, P2P
 from steptax.app.whatif.trace import Floats, Trace, earliest
@@ -38,7 +39,7 @@ def clock_offsets(trace: Trace, graph: Graph) -> Floats:
     first = [ops[0] for ops in ends[True] if trace.op_stage[ops[0]] == 0]
     if first and dps > 1:
         end = _ends(trace, np.array(first), part)
-        offset[:, 0] = _middle(end - np.median(end, axis=2, keepdims=True))
+        offset[:, 0] = _middle(end - median_last(end)[:, :, None])
     pairs = np.array([m for m in ends[False] if _is_p2p(trace, m[0])], np.intp).reshape(-1, 2)
     forward = trace.op_type[pairs[:, 0]] == _code(trace, FORWARD_SEND)
     send, recv = (trace.op_stage[pairs[:, i]] for i in (0, 1))
@@ -48,7 +49,7 @@ def clock_offsets(trace: Trace, graph: Graph) -> Floats:
         offset[:, stage + 1] = offset[:, stage]
         if len(ahead) and len(back):
             offset[:, stage + 1] += (_lag(trace, ahead, part) - _lag(trace, back, part)) / 2
-    out: Floats = offset - np.median(offset)
+    out: Floats = offset - median(offset)
     return out
 
 

@@ -43,9 +43,10 @@ def one_rank_each(rows: OpRows, index: Index) -> tuple[OpRows, str]:
 
 def refuse_moving_ranks(rows: OpRows, index: Index) -> None:
     """InputError when one rank is recorded at two places of the parallel layout."""
-    labels, counts = np.unique(index.ranks[index.ranks >= 0], return_counts=True)
-    if (counts > 1).any():
-        rank = int(labels[np.argmax(counts > 1)])
+    ranks = np.sort(index.ranks[index.ranks >= 0])
+    twice = ranks[1:] == ranks[:-1]
+    if twice.any():
+        rank = int(ranks[np.argmax(twice)])
         row = int(np.argmax(rows.rank == rank))
         raise InputError(
             "recorded at two places of the parallel layout",
@@ -59,8 +60,8 @@ def incomplete(rows: OpRows, index: Index) -> Keep:
 
     An operation is expected when half of the lanes or more have it. A row that repeats another
     with the same times is a copy. A data-parallel rank that is faulty in more than half of the
-    steps is left out if others are not; then every step with a lane that lacks, repeats or adds an
-    operation is dropped. InputError when no step is left.
+    steps is left out if others are not; then every step with a lane that lacks, repeats or adds
+    an operation is dropped. InputError when no step is left.
     """
     warnings: list[str] = []
     copies = _copies(rows, index)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steptax.app.errors import InputError
+from steptax.app.whatif.arrays import distinct
 from steptax.app.whatif.rows import OpRows
 
 Ids = npt.NDArray[np.intp]
@@ -83,8 +84,8 @@ def index_rows(rows: OpRows) -> Index:
         )
     begin, length = _runs(rows.step, rows.dp, rows.stage, rows.rank)
     stage = rows.stage[begin].astype(np.intp)
-    steps, step = np.unique(rows.step[begin], return_inverse=True)
-    dps, dp = np.unique(rows.dp[begin], return_inverse=True)
+    steps, step = distinct(rows.step[begin])
+    dps, dp = distinct(rows.dp[begin])
     lanes = len(steps) * len(dps)
     code = np.array([types.index(t) for t in rows.types], np.intp) * (stages * seqs)
     key = code.take(rows.type_code)
@@ -103,15 +104,15 @@ def index_rows(rows: OpRows) -> Index:
     ranks = np.full((len(dps), stages), -1, np.intp)
     ranks[dp, stage] = rows.rank[begin]
     _refuse_gaps(ranks)
-    used, op_type = np.unique(ops // (stages * seqs), return_inverse=True)
+    used, op_type = distinct(ops // (stages * seqs))
     return Index(
         cell=cell,
         types=tuple([types[t] for t in used.tolist()]),
         op_type=op_type,
         op_stage=ops // seqs % stages,
         op_seq=ops % seqs,
-        steps=steps.astype(np.intp),
-        dps=dps.astype(np.intp),
+        steps=steps,
+        dps=dps,
         ranks=ranks,
         stages=stages,
         complete=complete,

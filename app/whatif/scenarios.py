@@ -133,5 +133,5 @@ def given(*sources: Floats) -> Stack:
 def launch_groups(trace: Trace, graph: Graph) -> dict[str, npt.NDArray[np.intp]]:
     """As ``type_groups``, with the first operations of a step as a group of their own."""
     first = np.array(graph.first_ops, np.intp)
-    groups = {n: np.setdiff1d(ops, first) for n, ops in type_groups(trace).items()}
+    groups = {n: ops[~np.isin(ops, first)] for n, ops in type_groups(trace).items()}
     return {n: ops for n, ops in groups.items() if len(ops)} | {FIRST_OP: first}

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steptax.app.errors import InputError
+from steptax.app.whatif.arrays import median
 from steptax.app.whatif.findings import DroppedStep
 from steptax.app.whatif.index import Index
 from steptax.app.whatif.optypes import BACKWARD, CLIP, FORWARD, KNOWN, OPTIMIZER
@@ -126,7 +127,7 @@ def check_times(
     InputError when micro-batches compute for minutes or nothing ever takes time.
     """
     forward = duration_s[index.op_type == index.types.index(FORWARD)]
-    typical = float(np.median(forward[:, 0]))
+    typical = median(forward[:, 0])
     span = float(start_s[:, 0].max()) + typical
     place = f"step {index.steps[0]}"
     if typical > _LONGEST_COMPUTE_S:

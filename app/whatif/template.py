@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steptax.app.whatif.arrays import median
 from steptax.app.whatif.optypes import DP_COLLECTIVES, FORWARD
 from steptax.app.whatif.trace import Trace
 
@@ -68,5 +69,5 @@ def make_template(trace: Trace, lane: tuple[int, int]) -> Template:
         use_dp=len(trace.dps) * (trace.sizes.dsp or 1) > 1
         or any(t in trace.types for t in DP_COLLECTIVES),
         overlap=DP_COLLECTIVES[2] in trace.types,
-        tolerance_s=min(_MATCH_S, _MATCH_SHARE * float(np.median(forward))),
+        tolerance_s=min(_MATCH_S, _MATCH_SHARE * median(forward)),
     )

@@ -57,9 +57,11 @@ class JobSizes:
 
     @classmethod
     def from_mapping(cls, meta: Mapping[str, Any]) -> JobSizes:
-        """From names such as ``dp_size``, ``world_size``, ``trial_name``; others are ignored."""
+        """From ``dp_size`` ... ``world_size``, ``trial_name`` or ``name``; others are ignored."""
         sizes = {k: meta.get(f"{k}_size") for k in ("dp", "pp", "tp", "dsp", "vpp", "world")}
-        return cls(**sizes, name=meta.get("trial_name"), run_id=meta.get("run_id"))
+        return cls(
+            **sizes, name=meta.get("trial_name", meta.get("name")), run_id=meta.get("run_id")
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +211,8 @@ def _dense(rows: OpRows, index: Index) -> tuple[Floats, Floats, list[DroppedStep
         start = start.astype(np.float64)
     base = earliest(start)
     if base.any():
-        start -= base[:, None]
+        with np.errstate(invalid="ignore"):  # Infinite starts: their steps are in ``bad``.
+            start -= base[:, None]
     return _seconds(start, rows.unit_s), _seconds(duration, rows.unit_s), bad
 
 

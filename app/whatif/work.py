@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from steptax.app.whatif.arrays import median
 from steptax.app.whatif.graph import Graph
 from steptax.app.whatif.optypes import MEAN_IDEAL
 from steptax.app.whatif.trace import Floats, Trace, earliest
@@ -41,7 +41,7 @@ def measure_work(trace: Trace, graph: Graph, steps: Sequence[int] | None = None)
     """Work of every operation; ``steps`` are the positions that the ideal is taken over."""
     start, duration = trace.start_s, trace.duration_s
     base = (start + duration).max(axis=0).max(axis=1) - earliest(start)
-    clamp = min(_CLAMP_S, _CLAMP_SHARE * float(np.median(base)))
+    clamp = min(_CLAMP_S, _CLAMP_SHARE * median(base))
     own = duration.copy()
     clamped = _transfers(trace, graph, own, clamp)
     chosen = own if steps is None else own[:, list(steps)]
@@ -85,16 +85,6 @@ def ideal_work(trace: Trace, own_s: Floats) -> Floats:
         known = name in MEAN_IDEAL or name in trace.in_stream
         ideal[rows] = values.mean() if known else median(values)
     return ideal
-
-
-def median(values: npt.NDArray[np.float64]) -> float:
-    """Middle value, or the mean of the two in the middle; several times faster than numpy's."""
-    flat = values.ravel()
-    half = flat.size // 2
-    parted = np.partition(flat, half)
-    if flat.size % 2:
-        return float(parted[half])
-    return float((parted[:half].max() + parted[half]) / 2)
 
 
 class Delays:

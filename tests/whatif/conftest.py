@@ -35,6 +35,8 @@ class Job:
     seed: int = 0
     slow: dict[tuple[int, int], float] = field(default_factory=dict)
     without: tuple[str, ...] = ()
+    #: Seconds that a forward pass is held up, by step (0, 1, ...), dp, stage, micro-batch.
+    pauses: dict[tuple[int, int, int, int], float] = field(default_factory=dict)
 
     def rank(self, dp: int, stage: int) -> int:
         return stage * self.dps + dp
@@ -59,7 +61,7 @@ Lanes = list[list[list[Op]]]
 """Operations of one step by [dp][stage]."""
 
 
-def play(job: Job, rng: np.random.Generator) -> Lanes:
+def play(job: Job, rng: np.random.Generator, step: int) -> Lanes:
     """One step, in seconds from its begin."""
 
     def moved() -> float:
@@ -74,7 +76,7 @@ def play(job: Job, rng: np.random.Generator) -> Lanes:
             free = list(gather)
             for p in range(job.stages):
                 lane[p].append(("params-all-gather", 0, 0.0, gather[p]))
-        _passes(job, d, lane, free, rng, moved)
+        _passes(job, step, d, lane, free, rng, moved)
         ops.append(lane)
     _tail(job, ops, moved)
     return ops
@@ -82,6 +84,7 @@ def play(job: Job, rng: np.random.Generator) -> Lanes:
 
 def _passes(
     job: Job,
+    step: int,
     dp: int,
     lane: list[list[Op]],
     free: list[float],
@@ -116,6 +119,8 @@ def _passes(
                 begin = max(begin, finish)
             base = job.forward_s if kind == "forward" else job.backward_s
             took = base * job.slow.get((dp, p), 1.0) * (1 + job.spread * float(rng.random()))
+            if kind == "forward":
+                took += job.pauses.get((step, dp, p, i), 0.0)
             lane[p].append((f"{kind}-compute", i, begin, begin + took))
             end[kind, p, i] = free[p] = begin + took
             todo[p].pop(0)
@@ -163,7 +168,7 @@ def rows_of(job: Job) -> list[Row]:
     rng = np.random.default_rng(job.seed)
     out: list[Row] = []
     for step in range(job.steps):
-        ops = play(job, rng)
+        ops = play(job, rng, step)
         for d in range(job.dps):
             for p in range(job.stages):
                 for kind, seq, start, end in ops[d][p]:

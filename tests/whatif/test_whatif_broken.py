@@ -135,8 +135,11 @@ def test_a_duration_that_cannot_be(rows: Rows, trace: Any, value: float) -> None
     assert drop.reason == f"duration {value}"
 
 
-def test_a_start_that_is_no_number(rows: Rows, trace: Any) -> None:
-    got = trace(changed(rows, [5], start=float("nan")))
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_start_that_is_no_number(rows: Rows, trace: Any, value: float) -> None:
+    got = trace(changed(rows, [5], start=value))
+    assert got.steps == (13, 16, 19, 22)
+    assert np.isfinite(got.start_s).all()
     assert got.findings.dropped[0].reason == "start is no number"
 
 

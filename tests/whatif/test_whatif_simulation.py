@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptax.app.whatif.analysis import Model, analyse, effect_of, prepare
+from steptax.app.whatif.arrays import distinct, median
 from steptax.app.whatif.errors import GraphError
 from steptax.app.whatif.graph import Graph, Group
 from steptax.app.whatif.launch import launch_times, replay
@@ -21,7 +22,7 @@ from steptax.app.whatif.program import compile_program
 from steptax.app.whatif.scenarios import given as given_works
 from steptax.app.whatif.simulate import Choice, Stack, make_watch, simulate
 from steptax.app.whatif.trace import Floats, Trace
-from steptax.app.whatif.work import Delays, measure_work, median
+from steptax.app.whatif.work import Delays, measure_work
 
 SLOW = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -299,3 +300,10 @@ def test_replay_error_shows_what_was_set_to_zero(made_up: SimpleNamespace) -> No
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
 def test_median(values: list[float]) -> None:
     assert median(np.array(values)) == pytest.approx(float(np.median(values)), rel=1e-15, abs=1e-12)
+
+
+@given(st.lists(st.integers(-(10**12), 10**12), min_size=1, max_size=40))
+def test_distinct(values: list[int]) -> None:
+    labels, position = distinct(np.array(values))
+    assert labels.tolist() == sorted(set(values))
+    assert labels[position].tolist() == values
