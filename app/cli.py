@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+from collections.abc import Mapping, Sequence
 
 import typer
 
-from steptax.app.commands import calc, demo, ingest, store, view
-from steptax.app.commands.output import exit_code_of
+#: The commands of each module of ``app/commands``. Only the module of the command that was asked
+#: for is imported: all of them together take a second and a half.
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "demo": ("demo", "serve"),
+    "ingest": ("ingest", "connectors"),
+    "view": ("jobs", "job", "executive"),
+    "calc": ("calc",),
+    "store": ("compact", "health"),
+}
 
-app = typer.Typer(
-    name="steptax",
-    help="Where every GPU-hour and dollar of a training job goes, and what would win it back.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-for module in (demo, ingest, view, calc, store):
-    module.register(app)
+
+def build(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The command line with the command that ``arguments`` begin with; with all where none is."""
+    app = typer.Typer(
+        name="steptax",
+        help="Where every GPU-hour and dollar of a training job goes, and what would win it back.",
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    # With a callback the app has commands even if only one is registered.
+    app.callback()(lambda: None)
+    asked = arguments[0] if arguments else None
+    of_asked = [module for module, names in COMMANDS.items() if asked in names]
+    for module in of_asked or COMMANDS:
+        importlib.import_module(f"steptax.app.commands.{module}").register(app)
+    return app
 
 
 def main() -> None:
     """Entry point: every error leaves in one shape, with its exit code."""
-    as_json = "--json" in sys.argv
+    arguments = sys.argv[1:] or ["--help"]
+    as_json = "--json" in arguments
     try:
-        code = app(standalone_mode=False)
+        code = build(arguments)(arguments, standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         raise SystemExit(130) from None
     except BrokenPipeError:  # the reader of our output left, e.g. `head`
@@ -34,6 +51,8 @@ def main() -> None:
     except Exception as error:
         if "STEPTAX_DEBUG" in os.environ:
             raise
+        from steptax.app.commands.output import exit_code_of
+
         raise SystemExit(exit_code_of(error, as_json=as_json)) from None
     raise SystemExit(code if isinstance(code, int) else 0)
 

@@ -39,8 +39,11 @@ def main() -> None:
     page = st.navigation([executive, job, whatif, health, reference], position="top")
     # The choices are drawn here and not by the pages, so that they outlive a change of page.
     with frame.guarded():
-        # These two say something without any job too.
-        if frame.strip(is_job=page in (job, whatif)) or page in (whatif, reference):
+        needs_job = page not in (whatif, reference)  # these two say something without one too
+        has_job = frame.strip(
+            is_job=page in (job, whatif), is_live=page is job, needs_job=needs_job
+        )
+        if has_job or not needs_job:
             page.run()
 
 

@@ -22,15 +22,17 @@ _STYLE = """
 """
 
 
-def strip(*, is_job: bool) -> bool:
-    """Draw job, window and price; False where there is no job to show, which is said instead.
+def strip(*, is_job: bool, is_live: bool, needs_job: bool) -> bool:
+    """Draw job, window and price; False where there is no job to show.
 
-    On a page about many jobs, job and window rest: they keep what was chosen.
+    On a page about many jobs, job and window rest: they keep what was chosen. Only a page that
+    ``is_live`` draws itself anew. Where a page ``needs_job`` and there is none, that is said.
     """
     st.html(f"<style>{_STYLE}</style>")
     jobs = _jobs()
     if not jobs:
-        _nothing_yet()
+        if needs_job:
+            _nothing_yet()
         return False
     state.start_with_job(jobs[0])
     told = data.settings().price_usd_per_gpu_hour
@@ -68,7 +70,7 @@ def strip(*, is_job: bool) -> bool:
             help="Empty: no price is assumed, and amounts in dollars are unknown.",
             width=190,
         )
-        if is_job:
+        if is_live:
             st.toggle(
                 "Live",
                 value=True,

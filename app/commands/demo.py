@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -65,8 +66,13 @@ def serve_command(
             hint="leave --host out, or say --anyone-may-read as well",
         )
     _stop_on_terminate()
-    environment = _environment(lake_root(lake), price_of(price), None)
-    with _server(host, free_port(port), environment) as (process, url):
+    root = lake_root(lake)
+    if root.exists():
+        Lake(root)  # says what is wrong with it here, rather than on every page
+    else:
+        console.print(f"There is no lake at {root} yet; the pages wait for its first job.")
+    environment = _environment(root, price_of(price), None)
+    with _server(host, _port(port, host), environment) as (process, url):
         console.print(f"Steptax is at {url} (Ctrl-C stops it)")
         process.wait()
 
@@ -125,7 +131,9 @@ def demo_command(
             )
         if dashboard:
             environment = _environment(root, cost, note)
-            _, base = stack.enter_context(_server("127.0.0.1", free_port(port), environment))
+            here = "127.0.0.1"
+            used = _port(port, here, quiet=as_json)
+            _, base = stack.enter_context(_server(here, used, environment))
             url = f"{base}/job?{urlencode({'job': job_id})}"
             if not as_json:
                 console.print(f"Steptax is at {url} (Ctrl-C stops everything)")
@@ -150,6 +158,7 @@ def _watch(
             with contextlib.suppress(NotFoundError, IntegrityError):
                 view = job_view(open_workspace(root), job_id, price=price, price_note=note)
                 if view.coverage.steps_used >= CARD_AFTER_STEPS:
+                    console.print(f"After {view.coverage.steps_used} steps, not the last word:")
                     console.print(card_as_text(view))
                     said = True
         time.sleep(1.0)
@@ -171,10 +180,21 @@ def _last_word(root: Path, job_id: str, price: Decimal, note: str, *, as_json: b
     data = {"job_id": job_id, "lake": str(root), "card": view.card, "metrics": view.metrics}
 
     def text() -> None:
+        console.print("In the end:")
         console.print(card_as_text(view))
-        console.print(f"Kept in {root}; steptax serve --lake {root} shows it again.")
+        console.print(
+            f"Kept in {root}; steptax serve --lake {shlex.quote(str(root))} shows it again."
+        )
 
     show(data, as_json=as_json, text=text)
+
+
+def _port(preferred: int, host: str, *, quiet: bool = False) -> int:
+    """The port to listen on; says so when it is not the one that was asked for."""
+    port = free_port(preferred, host)
+    if port != preferred and not quiet:
+        console.print(f"Port {preferred} is in use; port {port} is taken instead.")
+    return port
 
 
 def _demo_lake() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -107,7 +108,8 @@ def _print(results: list[IngestResult], data: dict[str, Any]) -> None:
         field = f", {reject['field']}" if reject["field"] else ""
         console.print(f"  rejected: {reject['source']}, {place}{field}: {reject['reason']}")
     if data["job_ids"]:
-        console.print("next: " + "; ".join(f"steptax job {j}" for j in data["job_ids"][:3]))
+        commands = [f"steptax job {shlex.quote(job)}" for job in data["job_ids"][:3]]
+        console.print(f"next: {'; '.join(commands)}")
 
 
 def connectors_command(as_json: JsonFlag = False) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from steptax.app.errors import UserError
-from steptax.app.lake import Lake
-from steptax.app.settings import Settings
+
+if TYPE_CHECKING:  # each takes a quarter of a second, and not every command needs it
+    from steptax.app.lake import Lake
+    from steptax.app.settings import Settings
 
 LakeFlag = Annotated[
     Path | None,
@@ -23,20 +25,29 @@ PriceFlag = Annotated[
 ]
 
 
+def settings() -> Settings:
+    """What the environment says about this installation."""
+    from steptax.app.settings import Settings
+
+    return Settings()
+
+
 def lake_root(flag: Path | None) -> Path:
     """The lake that was named, or the installation's."""
-    return flag if flag is not None else Settings().lake
+    return flag if flag is not None else settings().lake
 
 
 def open_lake(flag: Path | None, *, create: bool = False) -> Lake:
     """The lake that was named, or the installation's; NotFoundError where there is none."""
+    from steptax.app.lake import Lake
+
     return Lake(lake_root(flag), create=create)
 
 
 def price_of(flag: str | None) -> Decimal | None:
     """The price that was given, or the installation's, or None."""
     if flag is None:
-        return Settings().price_usd_per_gpu_hour
+        return settings().price_usd_per_gpu_hour
     try:
         price = Decimal(flag.removeprefix("$"))
     except InvalidOperation:

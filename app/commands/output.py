@@ -92,8 +92,10 @@ def exit_code_of(error: BaseException, *, as_json: bool) -> int:
 def table_of(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RichTable:
     """A plain table for a terminal."""
     out = RichTable(title=title, title_justify="left", box=None, pad_edge=False)
-    for name in columns:
-        out.add_column(name)
+    for index, name in enumerate(columns):
+        # What a line is about stays in one piece: an id that is cut short cannot be copied.
+        longest_word = max(map(len, name.split()), default=0)
+        out.add_column(name, overflow="fold", no_wrap=index == 0, min_width=longest_word)
     for row in rows:
         out.add_row(*row)
     return out

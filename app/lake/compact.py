@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import time
@@ -21,6 +22,8 @@ SMALL_ROWS = 131_072
 TARGET_ROWS = 1_048_576
 #: A replaced file stays this long for readers that listed it before it was replaced.
 GRACE_S = 300.0
+#: A temporary file that nobody wrote to for so long has no writer any more.
+UNFINISHED_S = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -82,13 +85,25 @@ def _merge(lake: Lake, group: list[Segment], job: str | None) -> None:
 
 def _sweep(lake: Lake, grace_s: float) -> int:
     before_us = time.time_ns() // 1000 - int(grace_s * 1e6)
-    deleted = 0
+    deleted = _sweep_unfinished(lake, max(grace_s, UNFINISHED_S))
     for commit in lake.commits.all().values():
         if commit.created_us > before_us:
             continue
         for name in commit.removes:
             path = lake.root / name
             if path.exists():
+                path.unlink()
+                deleted += 1
+    return deleted
+
+
+def _sweep_unfinished(lake: Lake, older_than_s: float) -> int:
+    """Remove temporary files of writers that were killed while they wrote."""
+    before_s = time.time() - older_than_s
+    deleted = 0
+    for path in lake.root.rglob(".*.tmp"):
+        with contextlib.suppress(FileNotFoundError):  # its writer just finished
+            if path.stat().st_mtime < before_s:
                 path.unlink()
                 deleted += 1
     return deleted

@@ -13,7 +13,7 @@ import pytest
 
 from steptax.app.errors import InputError, NotFoundError
 from steptax.app.lake import Lake
-from steptax.app.lake.compact import compact
+from steptax.app.lake.compact import UNFINISHED_S, compact
 from steptax.app.lake.ingest import ingest
 from steptax.app.lake.segments import job_folder, job_of_folder, parse_name
 from steptax.app.queries import DuckEngine
@@ -266,3 +266,14 @@ def test_a_writer_that_is_killed_leaves_whole_segments(lake: Lake) -> None:
 def test_a_table_that_is_not_there_is_named() -> None:
     with pytest.raises(KeyError, match="no table 'nope'"):
         table("nope")
+
+
+def test_what_a_killed_writer_left_unfinished_is_cleared_away(lake: Lake) -> None:
+    folder = lake.folder("steps", "j")
+    folder.mkdir(parents=True)
+    old, young = folder / ".a.parquet.tmp", folder / ".b.parquet.tmp"
+    for path in (old, young):
+        path.write_bytes(b"torn")
+    os.utime(old, (0, time.time() - UNFINISHED_S - 60))
+    assert compact(lake).deleted_files == 1
+    assert (old.exists(), young.exists()) == (False, True)

@@ -1,0 +1,69 @@
+"""The command line itself: which commands there are, what is imported, how it ends."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+from steptax.app.cli import COMMANDS, build
+
+BEGIN = [sys.executable, "-c", "from steptax.app.entry import main; main()"]
+
+
+def names_of(app: typer.Typer) -> tuple[str, ...]:
+    names = [command.name for command in app.registered_commands]
+    return tuple(str(n) for n in names + [group.name for group in app.registered_groups])
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_a_module_has_the_commands_that_it_is_listed_with(module: str) -> None:
+    app = typer.Typer()
+    importlib.import_module(f"steptax.app.commands.{module}").register(app)
+    assert names_of(app) == COMMANDS[module]
+
+
+def test_every_command_is_there_when_none_is_asked_for() -> None:
+    every = tuple(name for names in COMMANDS.values() for name in names)
+    assert names_of(build(["--help"])) == every
+    assert names_of(build(["no-such-command"])) == every
+    assert len(set(every)) == len(every)
+
+
+def test_a_command_brings_only_its_own_module() -> None:
+    assert names_of(build(["calc", "waste"])) == COMMANDS["calc"]
+    code = (
+        "import sys; from steptax.app.cli import build; build(['calc']);"
+        "sys.exit(any(m in sys.modules for m in ('duckdb', 'streamlit', 'plotly', 'pandas')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_a_command_the_help_is_printed() -> None:
+    done = subprocess.run(BEGIN, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "executive" in done.stdout
+
+
+@pytest.mark.parametrize("after_s", [0.05, 0.3, 0.6])
+def test_ctrl_c_leaves_without_a_trace_while_modules_load(after_s: float) -> None:
+    slow = "from steptax.app.entry import main; print('.', flush=True);"
+    process = subprocess.Popen(
+        [sys.executable, "-c", slow + "main()", "executive", "--lake", os.devnull],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()  # its own part begins here
+    time.sleep(after_s)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    # 2: on a quick machine it was done before.
+    assert process.returncode in (130, 2)
