@@ -14,9 +14,15 @@ import typer
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "demo": ("demo", "serve"),
     "ingest": ("ingest", "connectors"),
+    "watch": ("watch",),
     "view": ("jobs", "job", "executive"),
+    "ledger": ("ledger",),
     "calc": ("calc",),
     "store": ("compact", "health"),
+    "collectives": ("collectives",),
+    "collect": ("collect", "forward"),
+    "profile": ("profile",),
+    "whatif": ("whatif",),
 }
 
 

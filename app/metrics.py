@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from steptax.app.compute.measure import Measure
+from steptax.app.compute.traps import traps_of
+from steptax.app.errors import IntegrityError
 
 Direction = Literal["up", "down", "none"]
 
@@ -20,10 +25,22 @@ class MetricSpec:
     doc: str
 
     @property
-    def help(self) -> str:
-        """For a tooltip: formula, meaning, id."""
-        return f"{self.formula}\n\n{self.doc}\n\nmetric {self.id}"
+    def is_share(self) -> bool:
+        """Whether it is a part of a whole, 0..1; other ratios may exceed 1 or be below 0."""
+        return self.unit == "ratio" and self.id not in _NOT_SHARES
 
+    @property
+    def help(self) -> str:
+        """For a tooltip: formula, meaning, how it misleads, id."""
+        traps = [trap.text for trap in traps_of(self.id)]
+        return "\n\n".join((self.formula, self.doc, *traps, f"metric {self.id}"))
+
+
+#: Ratios that are no shares: more than a step can be lost against peers that are faster than the
+#: step, and parts that overlap leave less than nothing unexplained.
+_NOT_SHARES = frozenset({"excess_step_ratio", "unexplained_ratio"})
+#: Rounding that a share may carry.
+_ROUNDING = 1e-9
 
 _SPECS = (
     MetricSpec(
@@ -112,36 +129,40 @@ _SPECS = (
     MetricSpec(
         "goodput_ratio",
         "Goodput",
-        "useful GPU-seconds / paid GPU-seconds",
+        "GPU-time in retained steps / A = scheduling goodput × ETTR",
         "ratio",
         "up",
-        "Paid time less everything outside retained steps: unallocated, pending, start-up, "
-        "recovery, lost work, checkpoints, other blocking.",
+        "A is the denominator that stands beside it: paid or allocated GPU-time. What is not in "
+        "retained steps: unallocated, pending, start-up, recovery, lost work, checkpoints, other "
+        "blocking. How well the steps used the devices is MFU.",
     ),
     MetricSpec(
         "scheduling_ratio",
         "Scheduling goodput",
-        "(paid - unallocated - pending) / paid",
+        "(A − unallocated − pending) / A",
         "ratio",
         "up",
-        "Share of the paid GPU-time in which a job held the device and its process ran.",
+        "Share of the paid (or allocated) GPU-time A in which a job held the device and its "
+        "process ran.",
     ),
     MetricSpec(
         "ettr_ratio",
         "ETTR",
-        "time in retained steps / (paid - unallocated - pending)",
+        "GPU-time in retained steps / (A − unallocated − pending)",
         "ratio",
         "up",
-        "Effective training time ratio: steps that were rolled back do not count.",
+        "Effective training time ratio, the runtime goodput: steps that were rolled back do not "
+        "count. A is paid or allocated GPU-time.",
     ),
     MetricSpec(
         "mfu_ratio",
         "MFU",
-        "tokens per second × model FLOPs per token / (devices × peak FLOP/s)",
+        "(model FLOPs / peak FLOP/s) / GPU-time in retained steps = tokens per second × model "
+        "FLOPs per token / (devices × peak FLOP/s)",
         "ratio",
         "up",
-        "Model FLOPs utilisation (Chowdhery et al., 2022): no recomputation, dense peak of the "
-        "data type that ran.",
+        "Model FLOPs utilisation (Chowdhery et al., 2022), the program goodput: no recomputation, "
+        "dense peak of the data type that ran.",
     ),
     MetricSpec(
         "hfu_ratio",
@@ -154,10 +175,11 @@ _SPECS = (
     MetricSpec(
         "effective_mfu_ratio",
         "Effective MFU",
-        "scheduling goodput × runtime goodput × MFU in retained steps",
+        "(model FLOPs of retained steps / peak FLOP/s) / A = scheduling goodput × ETTR × MFU",
         "ratio",
         "up",
-        "Model FLOPs of retained steps over what all paid GPU time could have done.",
+        "Model FLOPs of retained steps over what all paid (or allocated) GPU-time A could have "
+        "done.",
     ),
     MetricSpec(
         "compute_share_ratio",
@@ -251,10 +273,20 @@ _SPECS = (
     MetricSpec(
         "gpu_hours",
         "GPU-hours",
-        "sum of step times × GPUs / 3600 s",
+        "of a whole bill: A, paid or allocated GPU-time / 3600 s; of a window of steps: sum of "
+        "step times × GPUs / 3600 s",
         "GPU-hours",
         "none",
         "Time for which GPUs were held; for a job without steps, as its record states it.",
+    ),
+    MetricSpec(
+        "at_risk_gpu_hours",
+        "Work at risk",
+        "GPU-time in retained steps that began after the last save",
+        "GPU-hours",
+        "down",
+        "What a failure at the end of the record would lose. It stands beside goodput, because "
+        "saving less often raises goodput and this with it.",
     ),
     MetricSpec(
         "recoverable_gpu_hours",
@@ -299,10 +331,11 @@ _SPECS = (
     MetricSpec(
         "unexplained_ratio",
         "Unexplained",
-        "GPU-seconds that no measured bucket holds / paid GPU-seconds",
+        "of a ledger: GPU-seconds that no measured bucket holds / all of its GPU-seconds; of a "
+        "provider's bill: cost of resources that no job ran on / effective cost",
         "ratio",
         "down",
-        "Shown rather than spread over the other buckets.",
+        "Shown rather than spread over the other buckets or jobs.",
     ),
     MetricSpec(
         "usd_per_billion_tokens",
@@ -322,3 +355,30 @@ def help_of(metric_id: str) -> str | None:
     """Tooltip of a metric; None for an id that is not registered."""
     spec = METRICS.get(metric_id)
     return None if spec is None else spec.help
+
+
+def check_metric(metric_id: str, measure: Measure) -> Measure:
+    """``measure`` if it can be what ``metric_id`` says.
+
+    Raises IntegrityError, naming the metric, for one that is not registered, for another unit, and
+    for a share with a value or a bound outside of 0..1.
+    """
+    spec = METRICS.get(metric_id)
+    if spec is None:
+        raise IntegrityError("this metric is not registered", where=metric_id)
+    if measure.unit != spec.unit:
+        raise IntegrityError(f"{spec.title} is in {spec.unit}, not {measure.unit}", where=metric_id)
+    if spec.is_share:
+        for value in (measure.value, measure.low, measure.high):
+            if value is not None and not -_ROUNDING <= value <= 1 + _ROUNDING:
+                raise IntegrityError(
+                    f"{spec.title} is a share and must lie in 0..1, not {value:.6g}",
+                    where=metric_id,
+                    hint=spec.formula,
+                )
+    return measure
+
+
+def check_metrics(metrics: Mapping[str, Measure]) -> dict[str, Measure]:
+    """The same for several, before a page or a command shows them."""
+    return {name: check_metric(name, measure) for name, measure in metrics.items()}

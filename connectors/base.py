@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -101,6 +101,30 @@ class Run:
         """The batches that only the end of the source makes known."""
         return iter(())
 
+    def flush(self) -> Iterator[Batch]:
+        """What can be said before the end of a source that still grows; may be said again."""
+        return self.close()
+
+    def state(self) -> Mapping[str, Any]:
+        """What the rest of the source will be read by, as JSON can hold it."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state`` gave."""
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """How a file is read that grows line by line.
+
+    ``chunk`` makes whole lines of it what ``parse`` takes; ``cut_at(data, cut)`` may move the end
+    of a stretch from the line end at ``cut`` to an earlier one, where a record goes on over line
+    ends.
+    """
+
+    chunk: Callable[[Any], RawChunk]
+    cut_at: Callable[[bytes, int], int]
+
 
 class Connector(ABC):
     """One kind of source.
@@ -117,6 +141,10 @@ class Connector(ABC):
     """One line for lists."""
     doc: ClassVar[str]
     """Formats, columns and units, as ``--help`` prints them."""
+    in_folder: ClassVar[tuple[str, ...]] = ()
+    """Patterns of the files that make up one source in a folder; none: a folder is not read."""
+    named_by_folder: ClassVar[bool] = False
+    """Whether a job is called by its place in the folder that is read: ``extra['folder']``."""
 
     @abstractmethod
     def probe(self, source: Path, options: Options) -> Capabilities:
@@ -133,6 +161,24 @@ class Connector(ABC):
     def begin(self, source: Path, options: Options) -> Run:
         """State for one reading of ``source``."""
         return Run()
+
+    def lines(self, source: Path, options: Options) -> LineFormat | None:
+        """How ``source`` can be read while it grows; None where only the whole file can.
+
+        Looks at its head only; InputError says what is wrong with it.
+        """
+        return None
+
+    def pull(self, url: str, options: Options) -> Iterator[tuple[str, bytes]]:
+        """What lies at ``url`` as files that ``read`` takes: a name and the content of each.
+
+        InputError where the kind is not read from an address, or nothing can be had from it.
+        """
+        raise InputError(
+            f"{self.kind} is not read from an address",
+            where=url,
+            hint="save it to a file first and name that",
+        )
 
     def read(self, source: Path, options: Options) -> Iterator[Batch]:
         """All batches of ``source``; each note once.

@@ -8,14 +8,48 @@ from types import MappingProxyType
 
 from steptax.app.errors import NotFoundError
 from steptax.connectors.base import Connector
-from steptax.connectors.jobs_table import JobsConnector
-from steptax.connectors.ops import OpsConnector
-from steptax.connectors.steps import StepsConnector
+from steptax.connectors.kineto import KinetoConnector
+from steptax.connectors.logs.deepspeed import DeepSpeedConnector
+from steptax.connectors.logs.hf_trainer import HfTrainerConnector
+from steptax.connectors.logs.lightning import LightningConnector
+from steptax.connectors.logs.maxtext import MaxTextConnector
+from steptax.connectors.logs.megatron import MegatronConnector
+from steptax.connectors.logs.megatron_scalars import MegatronScalarsConnector
+from steptax.connectors.logs.nemo import NemoConnector
+from steptax.connectors.logs.nvrx import NvrxConnector
+from steptax.connectors.logs.torchtitan import TorchtitanConnector
+from steptax.connectors.nccl.flight_recorder import FlightRecorderConnector
+from steptax.connectors.nccl.inspector import NcclInspectorConnector
+from steptax.connectors.nccl.nccl_tests import NcclTestsConnector
+from steptax.connectors.nccl.ras import NcclRasConnector
+from steptax.connectors.tables.jobs import JobsConnector
+from steptax.connectors.tables.ops import OpsConnector
+from steptax.connectors.tables.steps import StepsConnector
+from steptax.connectors.trackers.mlflow import MlflowConnector
+from steptax.connectors.trackers.tensorboard import TensorboardConnector
+from steptax.connectors.trackers.wandb import WandbConnector
 
 _ALL: tuple[Connector, ...] = (
     StepsConnector(),
     OpsConnector(),
     JobsConnector(),
+    NcclInspectorConnector(),
+    FlightRecorderConnector(),
+    NcclRasConnector(),
+    NcclTestsConnector(),
+    KinetoConnector(),
+    MegatronConnector(),
+    MegatronScalarsConnector(),
+    DeepSpeedConnector(),
+    NemoConnector(),
+    TorchtitanConnector(),
+    MaxTextConnector(),
+    HfTrainerConnector(),
+    LightningConnector(),
+    NvrxConnector(),
+    TensorboardConnector(),
+    WandbConnector(),
+    MlflowConnector(),
 )
 
 CONNECTORS: Mapping[str, Connector] = MappingProxyType({c.kind: c for c in _ALL})

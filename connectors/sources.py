@@ -113,10 +113,17 @@ def open_bytes(path: Path) -> Iterator[ByteReader]:
             yield unpacked
 
 
+def is_packed(path: Path) -> bool:
+    """Whether ``path`` is packed by gzip."""
+    check_file(path)
+    with path.open("rb") as handle:
+        return handle.read(len(_GZIP)) == _GZIP
+
+
 def head(path: Path) -> bytes:
     """The first ``HEAD_BYTES`` of the unpacked content; InputError when there is none."""
     with open_bytes(path) as handle:
-        feed = _Feed(handle)
+        feed = Feed(handle)
         data = feed.read(HEAD_BYTES)
     if not data:
         raise InputError(feed.fault or "is empty", where=str(path), hint="copy or write it anew")
@@ -129,15 +136,7 @@ def detect(path: Path) -> Format:
     where = str(path)
     if data.startswith(b"PAR1"):
         return Format.PARQUET
-    for magic, what, hint in _OTHER_MAGIC:
-        if data.startswith(magic):
-            raise InputError(f"is {what}", where=where, hint=hint)
-    if data.count(0) > len(data) // 4:
-        raise InputError(
-            "is no text: it is full of zero bytes (UTF-16 or binary)",
-            where=where,
-            hint="Parquet, CSV or JSON Lines in UTF-8 are read",
-        )
+    refuse_no_text(data, where, "Parquet, CSV or JSON Lines in UTF-8 are read")
     start = data.lstrip()[:1]
     if start == b"[":
         raise InputError(
@@ -146,6 +145,17 @@ def detect(path: Path) -> Format:
             hint="write JSON Lines, one object per line: jq -c '.[]' FILE",
         )
     return Format.JSON_LINES if start == b"{" else Format.DELIMITED
+
+
+def refuse_no_text(data: bytes, where: str, hint: str) -> None:
+    """InputError where the head of a file, ``data``, shows that it is no plain text."""
+    for magic, what, cure in _OTHER_MAGIC:
+        if data.startswith(magic):
+            raise InputError(f"is {what}", where=where, hint=cure)
+    if data.count(0) > len(data) // 4:
+        raise InputError(
+            "is no text: it is full of zero bytes (UTF-16 or binary)", where=where, hint=hint
+        )
 
 
 def whole_lines(_data: bytes, cut: int) -> int:
@@ -166,7 +176,7 @@ def blocks(
     the place where a packed file breaks off, come as ``broken`` lines.
     """
     with open_bytes(path) as handle:
-        feed = _Feed(handle)
+        feed = Feed(handle)
         carry, line = feed.read(len(_BOM)).removeprefix(_BOM), 1
         while True:
             data = carry + feed.read(size)
@@ -207,7 +217,7 @@ def count_per_line(
     return np.diff(np.searchsorted(np.flatnonzero(data == ord(byte)), ends), prepend=0)
 
 
-class _Feed:
+class Feed:
     """Bytes of an open file, up to its end or to where a packed file is damaged."""
 
     def __init__(self, handle: ByteReader) -> None:

@@ -15,15 +15,23 @@ from pathlib import Path
 import streamlit as st
 
 from steptax.app.settings import Settings
+from steptax.app.views.collectives import CollectivesView, collectives_view
 from steptax.app.views.executive import executive_view
+from steptax.app.views.fleet_bill import fleet_bill
+from steptax.app.views.fleet_bill_models import FleetBill
 from steptax.app.views.health import health_view
 from steptax.app.views.job import job_view, step_timeline
 from steptax.app.views.models import ExecutiveView, HealthView, JobView, StepTimeline
+from steptax.app.views.report_models import Reports
+from steptax.app.views.reports import job_reports
 from steptax.app.views.workspace import Workspace, open_workspace
 from steptax.pages.state import Selection
 
 LIVE_EVERY_S = 2
 """Period of a live page. Faster ones pile up in a browser that draws more slowly."""
+
+COLLECTIVES_EVERY_S = 60
+"""How old what is said of a running job's collectives may be: they change with every step."""
 
 TIMELINE_RANKS = 20
 """Ranks drawn of one step; more do not fit a screen."""
@@ -83,10 +91,45 @@ def timeline(view: JobView, step: int, ranks: tuple[int, ...]) -> StepTimeline:
     return _timeline(ws, str(ws.root), view.header.job_id, step, ranks, view.version)
 
 
+def reports(job_id: str) -> Reports:
+    """What others say of a job, also of one without steps."""
+    ws = workspace()
+    versions = [ws.lake.version(name, job_id) for name in ("printed_metrics", "reported_scores")]
+    return _reports(ws, str(ws.root), job_id, "-".join(versions))
+
+
+def has_collectives(job_id: str) -> bool:
+    """Whether collectives or communicators of the job are stored; cheap."""
+    return job_id in workspace().job_ids_with_collectives()
+
+
+def collectives(job_id: str, *, is_live: bool) -> CollectivesView:
+    """The collectives of a job; with ``is_live`` they may be ``COLLECTIVES_EVERY_S`` old.
+
+    NotFoundError where there are none.
+    """
+    ws = workspace()
+    names = ("collectives", "communicators", "ranks")
+    version = (
+        f"live {_clock(COLLECTIVES_EVERY_S)}"
+        if is_live
+        else "-".join(ws.lake.version(name, job_id) for name in names)
+    )
+    return _collectives(ws, str(ws.root), job_id, version)
+
+
 def executive(price: Decimal | None) -> ExecutiveView:
     """The cost review at ``price``."""
     ws = workspace()
     return _executive_view(ws, str(ws.root), price, price_note(price), ws.version(), _clock(_DAY_S))
+
+
+def whole_bill(by: str, denominator: str, tz: str, price: Decimal | None) -> FleetBill:
+    """The whole bill of all jobs by ``by``."""
+    ws = workspace()
+    versions = [ws.lake.version(name) for name in ("events", "charges", "prices")]
+    version = "-".join([ws.version(), *versions])
+    return _whole_bill(ws, str(ws.root), by, denominator, tz, price, version)
 
 
 def health() -> HealthView:
@@ -127,6 +170,16 @@ def _timeline(
     return step_timeline(_ws, job_id, step, ranks=ranks, limit=TIMELINE_RANKS)
 
 
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _reports(_ws: Workspace, root: str, job_id: str, version: str) -> Reports:
+    return job_reports(_ws, job_id)
+
+
+@st.cache_resource(max_entries=8, show_spinner="Reading the collectives of the job")
+def _collectives(_ws: Workspace, root: str, job_id: str, version: str) -> CollectivesView:
+    return collectives_view(_ws, job_id)
+
+
 @st.cache_resource(max_entries=16, show_spinner="Adding up the jobs")
 def _executive_view(
     _ws: Workspace,
@@ -137,3 +190,16 @@ def _executive_view(
     period: int,
 ) -> ExecutiveView:
     return executive_view(_ws, price=price, price_note=note)
+
+
+@st.cache_resource(max_entries=16, show_spinner="Adding up the bills")
+def _whole_bill(
+    _ws: Workspace,
+    root: str,
+    by: str,
+    denominator: str,
+    tz: str,
+    price: Decimal | None,
+    version: str,
+) -> FleetBill:
+    return fleet_bill(_ws, by=by, denominator=denominator, tz=tz, price=price)

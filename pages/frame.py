@@ -88,12 +88,12 @@ def coverage(text: str) -> None:
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[None]:
-    """Show an error that Steptax raised on purpose as a message."""
+def guarded(key: str = "problem") -> Iterator[None]:
+    """Show an error that Steptax raised on purpose as a message; ``key`` is once on a page."""
     try:
         yield
     except SteptaxError as problem:
-        parts.error(problem)
+        parts.error(problem, key)
 
 
 def wait_for_steps(chosen: state.Selection) -> None:

@@ -13,7 +13,7 @@ from steptax.app.errors import NotFoundError
 from steptax.app.metrics import METRICS
 from steptax.app.views.card_text import card_as_text
 from steptax.app.views.models import JobView
-from steptax.pages import data, drill, frame, parts, state
+from steptax.pages import collectives, data, drill, frame, parts, said, state, trace, unstepped
 
 _NUMBERS = (
     "straggler_tax_ratio",
@@ -35,14 +35,17 @@ def page() -> None:
     if chosen.job_id is None:
         st.info("Choose a job above.")
         return
+    top = st.container()
     try:
         is_live = data.job(chosen, chosen.job_id).coverage.is_live
     except NotFoundError as problem:
-        parts.error(problem)
+        unstepped.draw(chosen.job_id, problem, top)
         frame.wait_for_steps(chosen)
         return
     live = is_live and chosen.live
     st.fragment(_body, run_every=data.LIVE_EVERY_S if live else None)(live)
+    collectives.draw(chosen.job_id, top, is_live=is_live)
+    trace.draw(chosen.job_id, is_live=is_live)
 
 
 def _body(live: bool) -> None:
@@ -66,6 +69,9 @@ def _body(live: bool) -> None:
         with st.container():
             drill.draw(view, LIVE_BYTES if live else PAGE_BYTES)
         with st.container():
+            has_loss = view.series.loss is not None
+            said.printed(view.reports, view.beside, loss_is_drawn=has_loss)
+        with st.container():
             _ledger(view)
 
 
@@ -79,6 +85,7 @@ def _head(view: JobView) -> None:
             st.error("  \n".join(map(parts.plain, stopped)), icon=":material/report:")
     parts.sentence(view.card.sentence)
     st.caption(parts.plain(title_of(view)))
+    trace.pointer(view.header.job_id)
 
 
 def _card(view: JobView) -> None:
@@ -86,6 +93,7 @@ def _card(view: JobView) -> None:
         parts.card(card_fields(view))
         with st.expander("Copy as text", icon=":material/content_copy:"):
             st.code(card_as_text(view), language=None, wrap_lines=True)
+        said.others(view)
 
 
 def _numbers(view: JobView) -> None:

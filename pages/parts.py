@@ -168,21 +168,21 @@ def calm() -> None:
     st.html('<style>[data-testid="stStatusWidget"] { display: none; }</style>')
 
 
-def error(problem: SteptaxError) -> None:
-    """What went wrong, where, and what to do; never a traceback."""
+def error(problem: SteptaxError, key: str = "problem") -> None:
+    """What went wrong, where, and what to do; never a traceback. ``key`` is once on a page."""
     text = f"**{plain(problem.message)}**"
     if problem.where:
         text += f"  \n{plain(problem.where)}"
     if problem.hint:
         text += f"  \nWhat to do: {plain(problem.hint)}"
-    with st.container(key="problem"):
+    with st.container(key=key):
         st.error(text, icon=":material/error:")
 
 
-def notes(texts: Sequence[str]) -> None:
-    """What limits the numbers, said quietly."""
+def notes(texts: Sequence[str], key: str = "notes") -> None:
+    """What limits the numbers, said quietly. ``key`` is once on a page."""
     if texts:
-        with st.container(key="notes"):
+        with st.container(key=key):
             st.caption("  \n".join(f":material/info: {plain(text)}" for text in texts))
 
 

@@ -20,6 +20,21 @@ STEP: Final = "step"
 LIVE: Final = "live"
 UNIT: Final = "unit"
 
+# What-if of one job. Whether it is shown has two keys, since it has two defaults.
+TRACE: Final = "whatif"
+TRACE_ON_DEMAND: Final = "whatif_open"
+TRACE_STEP: Final = "trace_step"
+TRACE_RANKS: Final = "trace_ranks"
+TRACE_WINDOW: Final = "trace_window"
+ALL_STEPS: Final = "all steps"
+WHOLE_STEP: Final = (0.0, 100.0)
+"""Percent of a step."""
+_FIX: Final = "fix."
+BY: Final = "by"
+DENOMINATOR: Final = "denominator"
+ZONE: Final = "tz"
+BILL_UNIT: Final = "bill_unit"
+
 WINDOWS: Final = ("100", "500", "2000", "all")
 DEFAULT_WINDOW: Final = "500"
 
@@ -65,11 +80,23 @@ def job_options(job_ids: Sequence[str]) -> list[str]:
 
 
 def choose_job(job_id: str) -> None:
-    """Go to another job; rank and step belonged to the one before. Only from a callback."""
+    """Go to another job; rank, step and fixes belonged to the one before. Only from a callback."""
     st.session_state[JOB] = job_id
     for key in (RANK, STEP):
         if key in st.session_state:
             st.session_state[key] = None
+    if TRACE_STEP in st.session_state:
+        st.session_state[TRACE_STEP] = ALL_STEPS
+        st.session_state[TRACE_RANKS] = []
+        st.session_state[TRACE_WINDOW] = WHOLE_STEP
+    for key in [str(key) for key in st.session_state]:
+        if key.startswith(_FIX) and key.count(".") == 1:
+            st.session_state[key] = False
+
+
+def fix_key(fix: str, parameter: str | None = None) -> str:
+    """The key of a fix of the what-if rail, or of one of its parameters."""
+    return f"{_FIX}{fix}" if parameter is None else f"{_FIX}{fix}.{parameter}"
 
 
 def choose_rank(rank: int) -> None:

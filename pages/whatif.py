@@ -12,7 +12,15 @@ from steptax.app.views.whatif import calculator_titles, whatif_view
 from steptax.app.views.whatif_inputs import start_fields
 from steptax.app.views.whatif_job import JobInputs
 from steptax.app.views.whatif_models import InputField, WhatIfView
-from steptax.pages import frame, parts, state, whatif_answer, whatif_data, whatif_state
+from steptax.pages import (
+    frame,
+    parts,
+    state,
+    whatif_answer,
+    whatif_data,
+    whatif_state,
+    whatif_trace,
+)
 
 # An empty field stands for the value in it, so that stepping from nothing would start at zero.
 _STYLE = """
@@ -27,7 +35,7 @@ def page() -> None:
     """Draw the chosen calculator: inputs at the side, the answer first."""
     st.html(f"<style>{_STYLE}</style>")
     chosen = state.read()
-    name, source = _choose(chosen)
+    name, source, on_trace = _choose(chosen)
     top = st.container(key="whatif_top")
     left, right = st.columns([9, 11], gap="large")
     with left:
@@ -45,6 +53,9 @@ def page() -> None:
         parts.download("inputs", lambda: inputs_table(view.fields))
     with top:
         whatif_answer.say(view)
+        traced = whatif_trace.analysed(chosen) if on_trace else None
+        if traced is not None:
+            whatif_trace.draw(view, traced, chosen)
     if view.answer is not None:
         with right:
             whatif_answer.numbers(view.answer)
@@ -53,8 +64,8 @@ def page() -> None:
     whatif_answer.share(view, chosen, from_job=source is not None)
 
 
-def _choose(chosen: state.Selection) -> tuple[str, JobInputs | None]:
-    """Calculator, and the job's measurements where they are asked for."""
+def _choose(chosen: state.Selection) -> tuple[str, JobInputs | None, bool]:
+    """Calculator, the job's measurements where asked for, whether its trace answers too."""
     titles = calculator_titles()
     whatif_state.start_with_calculator(list(titles))
     with st.container(horizontal=True, key="whatif_choice", vertical_alignment="bottom"):
@@ -73,12 +84,14 @@ def _choose(chosen: state.Selection) -> tuple[str, JobInputs | None]:
             disabled=chosen.job_id is None,
             help="Fill the inputs with what the job chosen above measured in its window.",
         )
+        with frame.guarded("whatif_trace_switch"):
+            on_trace = whatif_trace.choose(name, chosen)
     whatif_state.keep_calculator(name)
     if not from_job or chosen.job_id is None:
-        return name, None
+        return name, None, on_trace
     with frame.guarded():
-        return name, whatif_data.inputs(chosen, chosen.job_id)
-    return name, None
+        return name, whatif_data.inputs(chosen, chosen.job_id), on_trace
+    return name, None, on_trace
 
 
 def _inputs(

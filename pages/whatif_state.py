@@ -1,7 +1,8 @@
 """What a reader chose on the What-if page, in the URL.
 
 ``calc`` names the calculator; each typed input is ``<calculator>.<parameter>``, so that inputs of
-two calculators never meet; ``from_job`` starts from the chosen job's own measurements.
+two calculators never meet; ``from_job`` starts from the chosen job's own measurements;
+``on_trace`` simulates the same change on its recorded operations.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from steptax.pages import state
 
 CALC: Final = "calc"
 FROM_JOB: Final = "from_job"
+ON_TRACE: Final = "on_trace"
 #: The widget of ``CALC``. It is not bound itself: the URL would then carry titles, not names.
 CHOICE: Final = "calc_choice"
 

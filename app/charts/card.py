@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_count, format_interval, format_value
 from steptax.app.metrics import help_of
-from steptax.app.views.models import JobView
+from steptax.app.views.models import Card, JobView
 
 _LISTED = 6
 
@@ -78,6 +78,7 @@ def card_fields(view: JobView) -> tuple[Field, ...]:
             "stability_ratio",
             "of the slow steps",
         ),
+        *_since(card),
         Field("probable_cause", "probable cause", card.probable_cause),
         *(Field("evidence_for", "for it", text) for text in card.evidence_for),
         *(Field("evidence_against", "against it", text) for text in card.evidence_against),
@@ -131,6 +132,10 @@ def _costs(view: JobView) -> list[Field]:
     if window.value is not None:
         parts.append(f"{value_text(window)} in this window")
     return [Field("cost", "costs", field.text, " · ".join([*parts, view.price.basis]), field.help)]
+
+
+def _since(card: Card) -> tuple[Field, ...]:
+    return () if card.culprit_rank is None else (Field("since", "slow", card.since),)
 
 
 def _also(ranks: list[int]) -> str:

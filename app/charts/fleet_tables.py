@@ -15,6 +15,7 @@ def jobs_table(jobs: Sequence[JobSummary]) -> Table:
     columns = (
         Column("job_id", "job", "text", width_px=200),
         Column("recoverable_usd", "recoverable", "usd", "what persistent stragglers cost"),
+        Column("recoverable_gpu_hours", "recoverable GPU-hours", "number"),
         Column("straggler_tax", "straggler tax", "ratio", "waiting / paid GPU time"),
         Column("spend_usd", "spend", "usd", "GPU-hours x price"),
         Column("gpu_hours", "GPU-hours", "number"),

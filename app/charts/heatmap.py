@@ -54,7 +54,7 @@ def heat_figure(
             zmin=-heat.colour_limit_ms * to_unit,
             zmax=heat.colour_limit_ms * to_unit,
             zmid=0,
-            colorscale=_scale(palette.diverging),
+            colorscale=colour_scale(palette.diverging),
             colorbar={"title": {"text": unit}, "thickness": 12, "outlinewidth": 0, "x": 1.02},
             hovertemplate=(
                 f"rank %{{y}}<br>step %{{x}}<br>{peak} %{{z:+.3~g}} {unit}<extra></extra>"
@@ -63,8 +63,8 @@ def heat_figure(
         )
     )
     figure.update_layout(dragmode="select", plot_bgcolor=palette.missing)
-    figure.update_xaxes(title={"text": "step"}, **_cell_axis(columns, 8, down=False))
-    figure.update_yaxes(title={"text": "rank"}, **_cell_axis(rows, 12, down=True))
+    figure.update_xaxes(title={"text": "step"}, **cell_axis(columns, 8, down=False))
+    figure.update_yaxes(title={"text": "rank"}, **cell_axis(rows, 12, down=True))
     _circle_outliers(figure, heat, palette, rows, columns)
     _mark(figure, heat, palette, chosen)
     return figure
@@ -172,7 +172,7 @@ def grid_figure(grid: Grid, palette: Palette, unit: str = "ms") -> go.Figure:
             zmin=-limit,
             zmax=limit,
             zmid=0,
-            colorscale=_scale(palette.diverging),
+            colorscale=colour_scale(palette.diverging),
             colorbar={"title": {"text": unit}, "thickness": 12, "outlinewidth": 0, "x": 1.02},
             # A number in each cell, as long as there is room for it.
             texttemplate=f"%{{z:+.{digits}f}}" if cells.size <= _LABELLED_CELLS else None,
@@ -187,8 +187,8 @@ def grid_figure(grid: Grid, palette: Palette, unit: str = "ms") -> go.Figure:
     )
     figure.update_layout(plot_bgcolor=palette.missing)
     across, stage = {"text": "data-parallel replica"}, {"text": "pipeline stage"}
-    figure.update_xaxes(title=across, **_cell_axis(columns, 16, down=False))
-    figure.update_yaxes(title=stage, **_cell_axis(rows, 16, down=True))
+    figure.update_xaxes(title=across, **cell_axis(columns, 16, down=False))
+    figure.update_yaxes(title=stage, **cell_axis(rows, 16, down=True))
     return figure
 
 
@@ -200,7 +200,8 @@ def rank_at(grid: Grid, row: int, column: int) -> int | None:
     return int(grid.rank[row, column])
 
 
-def _scale(colours: Sequence[str]) -> list[list[float | str]]:
+def colour_scale(colours: Sequence[str]) -> list[list[float | str]]:
+    """``colours`` at even distances, as Plotly takes a scale."""
     last = len(colours) - 1
     return [[i / last, colour] for i, colour in enumerate(colours)]
 
@@ -213,7 +214,7 @@ def _labels(values: IntArray, edges: IntArray) -> list[str]:
     ]
 
 
-def _cell_axis(labels: Sequence[str], wanted: int, *, down: bool) -> dict[str, object]:
+def cell_axis(labels: Sequence[str], wanted: int, *, down: bool) -> dict[str, object]:
     """An axis of cells without a rim, with about ``wanted`` labels at even places.
 
     Where cells are pooled only what they begin with is printed.

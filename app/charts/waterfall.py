@@ -46,17 +46,20 @@ def waterfall_figure(ledger: Sequence[LedgerLine], unit: Unit, palette: Palette)
     """
     amounts = [(line, amount(line, unit)) for line in ledger]
     known = [(line, value) for line, value in amounts if value is not None]
-    paid = sum(value for _, value in known)
+    # Where parts overlap, a bucket below zero has an amount and no share: the rest is over 100 %.
+    paid = 1.0 if known and unit == "%" else sum(value for _, value in known)
     seen = [(line, value) for line, value in known if value > 0]
     losses = sorted(((n, v) for n, v in seen if n.is_loss), key=lambda item: -item[1])
     rest = [(line, value) for line, value in seen if not line.is_loss]
     # A bar floats from `base`; each loss begins where what is left of the paid amount ends.
     names, sizes, bases, colours, patterns = ["paid"], [paid], [0.0], [palette.neutral], [""]
+    shares: list[float | None] = [1.0 if known else None]
     left = paid
     for line, value in losses:
         left -= value
         names.append(line.title)
         sizes.append(value)
+        shares.append(line.share)
         bases.append(left)
         colours.append(palette.loss)
         patterns.append("/")
@@ -64,12 +67,14 @@ def waterfall_figure(ledger: Sequence[LedgerLine], unit: Unit, palette: Palette)
     for line, value in rest:
         names.append(line.title)
         sizes.append(value)
+        shares.append(line.share)
         bases.append(base)
         base += value
         colours.append(palette.gain if line.bucket == "compute" else palette.neutral)
         patterns.append("")
     # The amount stands with the name: beside the bar it would take width that a telephone lacks.
-    amounts_text = [_label(size, paid, unit) for size in sizes]
+    # The share is that of the time: cents are too coarse to divide.
+    amounts_text = [_label(*bar, unit) for bar in zip(sizes, shares, strict=True)]
     figure = blank(24 + 48 * len(names))
     figure.add_trace(
         go.Bar(
@@ -98,12 +103,12 @@ def waterfall_figure(ledger: Sequence[LedgerLine], unit: Unit, palette: Palette)
     return figure
 
 
-def _label(value: float, paid: float, unit: Unit) -> str:
+def _label(value: float, share: float | None, unit: Unit) -> str:
     """Amount, and its share where the amount is not a share already."""
     text = format_value(value, _FORMAT_UNIT[unit])
-    if unit == "%" or not paid:
+    if unit == "%" or share is None:
         return text
-    return f"{text} · {format_value(value / paid, 'ratio')}"
+    return f"{text} · {format_value(share, 'ratio')}"
 
 
 def _wrap(title: str, width: int = 28) -> str:

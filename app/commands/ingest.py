@@ -11,7 +11,7 @@ import typer
 from steptax.app.commands.options import JsonFlag, LakeFlag, open_lake
 from steptax.app.commands.output import console, show, table_of
 from steptax.app.errors import UserError
-from steptax.app.ingest import ingest_file
+from steptax.app.ingest import ingest_file, ingest_folder, ingest_url, url_of
 from steptax.app.lake.ingest import IngestResult
 from steptax.connectors.base import Options
 from steptax.connectors.registry import CONNECTORS
@@ -25,7 +25,9 @@ def register(app: typer.Typer) -> None:
 
 def ingest_command(
     kind: Annotated[str, typer.Argument(help="what the files are: steptax connectors lists them")],
-    paths: Annotated[list[Path], typer.Argument(help="files")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="files; folders of them; an address (mlflow)")
+    ],
     job: Annotated[str | None, typer.Option("--job", help="job id; else the file's name")] = None,
     mapping: Annotated[
         list[str] | None,
@@ -42,21 +44,52 @@ def ingest_command(
         int | None, typer.Option("--world-size", min=1, help="ranks, where the file has fewer")
     ] = None,
     gpu_model: Annotated[str | None, typer.Option("--gpu-model", help="device of the job")] = None,
+    rank: Annotated[
+        int | None, typer.Option("--rank", min=0, help="rank of the one file, if it has none")
+    ] = None,
+    dialect: Annotated[
+        str | None, typer.Option("--dialect", help="dialect of a log; else it is detected")
+    ] = None,
+    loss_tag: Annotated[
+        str | None,
+        typer.Option("--loss-tag", metavar="TAG", help="training loss of a tracker; else detected"),
+    ] = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Import files once. The same file twice adds nothing; bad rows are kept with their reason."""
+    if rank is not None and len(paths) > 1:
+        raise UserError(
+            f"--rank {rank} cannot hold for {len(paths)} files",
+            where="--rank",
+            hint="ingest them one by one, or put the rank into their names: rank-3.json",
+        )
     options = Options(
         job_id=job,
         attempt=attempt,
-        mapping=_pairs(mapping or []),
+        mapping=mapping_of(mapping or []),
         time_unit=time_unit,
         meta=meta,
         world_size=world_size,
         gpu_model=gpu_model,
+        extra={
+            name: str(value)
+            for name, value in (("rank", rank), ("dialect", dialect), ("loss_tag", loss_tag))
+            if value is not None
+        },
     )
     store = open_lake(lake, create=True)
-    results = [ingest_file(store, kind, path, options) for path in paths]
+    results: list[IngestResult] = []
+    skipped: list[str] = []
+    for path in paths:
+        if (url := url_of(path)) is not None:
+            results += ingest_url(store, kind, url, options)
+        elif path.is_dir():
+            stored, notes = ingest_folder(store, kind, path, options)
+            results += stored
+            skipped += notes
+        else:
+            results.append(ingest_file(store, kind, path, options))
     tables: dict[str, dict[str, int]] = {}
     for result in results:
         for field in ("accepted", "rejected", "stored_before"):
@@ -76,11 +109,12 @@ def ingest_command(
             for result in results
         ],
     }
-    notes = list(dict.fromkeys(note for result in results for note in result.notes))
+    notes = list(dict.fromkeys([*skipped, *(n for result in results for n in result.notes)]))
     show(data, as_json=as_json, text=lambda: _print(results, data), warnings=notes)
 
 
-def _pairs(pairs: list[str]) -> dict[str, str]:
+def mapping_of(pairs: list[str]) -> dict[str, str]:
+    """``--map`` arguments as a mapping; UserError for one that is not OURS=THEIRS."""
     mapping = {}
     for pair in pairs:
         ours, sign, theirs = pair.partition("=")
@@ -108,7 +142,10 @@ def _print(results: list[IngestResult], data: dict[str, Any]) -> None:
         field = f", {reject['field']}" if reject["field"] else ""
         console.print(f"  rejected: {reject['source']}, {place}{field}: {reject['reason']}")
     if data["job_ids"]:
-        commands = [f"steptax job {shlex.quote(job)}" for job in data["job_ids"][:3]]
+        # A job of which only collectives are known has no steps to show.
+        only = set(data["tables"]) <= {"collectives", "communicators", "bench_results"}
+        show_it = "collectives --job" if only else "job"
+        commands = [f"steptax {show_it} {shlex.quote(job)}" for job in data["job_ids"][:3]]
         console.print(f"next: {'; '.join(commands)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -11,14 +12,22 @@ import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
 from steptax.app.commands.output import console, show, table_of
-from steptax.app.errors import UserError
-from steptax.app.format import UNKNOWN, format_measure, format_share, format_usd
+from steptax.app.errors import NotFoundError, UserError
+from steptax.app.format import UNKNOWN, format_share, format_usd, format_value
 from steptax.app.views.card_text import card_as_text
+from steptax.app.views.collectives import collectives_view
+from steptax.app.views.collectives_text import verdict
+from steptax.app.views.comparison_text import comparison_as_text
 from steptax.app.views.executive import executive_view
 from steptax.app.views.job import job_view
 from steptax.app.views.jobs import job_summaries
+from steptax.app.views.learning import LearningView, learning_text, learning_view
 from steptax.app.views.models import JobSummary, JobView, LedgerLine
-from steptax.app.views.workspace import open_workspace
+from steptax.app.views.printed import beside
+from steptax.app.views.report_models import Beside, Reports
+from steptax.app.views.reports import job_reports
+from steptax.app.views.reports_text import reports_json, reports_lines
+from steptax.app.views.workspace import Workspace, open_workspace
 
 S_PER_HOUR = 3600.0
 #: Lines of a table of jobs in a terminal.
@@ -48,10 +57,10 @@ def _print_jobs(jobs: tuple[JobSummary, ...]) -> None:
             job.job_id,
             job.state,
             "unknown" if job.world_size is None else f"{job.world_size:,}",
-            format_measure(job.gpu_hours),
-            format_measure(job.straggler_tax),
-            format_measure(job.recoverable_usd),
-            job.dominant_cause,
+            format_value(job.gpu_hours.value, ""),
+            format_value(job.straggler_tax.value, job.straggler_tax.unit),
+            format_usd(job.recoverable_usd.value),
+            job.dominant_cause.split(" (")[0],
         ]
         for job in jobs[:LISTED_JOBS]
     ]
@@ -59,6 +68,18 @@ def _print_jobs(jobs: tuple[JobSummary, ...]) -> None:
     console.print(table_of("Jobs", names, rows))
     if len(rows) < len(jobs):
         console.print(f"... and {len(jobs) - len(rows):,} more; --json prints all")
+    reasons = Counter(
+        f"{name} unknown: {measure.reason}"
+        for job in jobs
+        for name, measure in (
+            ("GPU-hours", job.gpu_hours),
+            ("straggler tax", job.straggler_tax),
+            ("recoverable", job.recoverable_usd),
+        )
+        if measure.reason
+    )
+    for reason, count in reasons.most_common():
+        console.print(f"{reason} ({count:,} jobs)")
 
 
 def job_command(
@@ -70,17 +91,21 @@ def job_command(
     ideal: Annotated[
         str, typer.Option("--ideal", help="reference of the slowdown: mean, median, p10, min")
     ] = "mean",
+    target_loss: Annotated[
+        float | None, typer.Option("--target-loss", help="loss whose price is asked for")
+    ] = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """The straggler card, the metrics, the ledger and the coverage of one job."""
-    view = job_view(
-        open_workspace(lake_root(lake)),
-        job_id,
-        price=price_of(price),
-        last_steps=window,
-        ideal=ideal,
-    )
+    ws = open_workspace(lake_root(lake))
+    cost = price_of(price)
+    learned = learning_view(ws, job_id, price=cost, target_loss=target_loss, last_steps=window)
+    try:
+        view = job_view(ws, job_id, price=cost, last_steps=window, ideal=ideal)
+    except NotFoundError as lacking:
+        _show_without_steps(ws, job_id, lacking, learned, as_json=as_json)
+        return
     data: dict[str, Any] = {
         "job": asdict(view.header),
         "card": asdict(view.card),
@@ -97,16 +122,92 @@ def job_command(
         "window": asdict(view.window),
         "price": asdict(view.price),
         "ranks": [asdict(row) for row in view.ranks],
+        "blame": asdict(view.blame),
+        "comparison": {
+            "ideals": [vars(row) for row in view.comparison.ideals],
+            "falcon": asdict(view.comparison.falcon),
+            "nvrx": asdict(view.comparison.nvrx),
+        },
+        "learning": asdict(learned),
+        "reports": reports_json(view.reports, view.beside),
+        "collectives": _collectives(ws, job_id),
     }
-    show(data, as_json=as_json, text=lambda: _print_job(view), warnings=view.coverage.warnings)
+
+    def text() -> None:
+        _print_job(view, learned)
+        _print_collectives(job_id, data["collectives"])
+
+    show(
+        data,
+        as_json=as_json,
+        text=text,
+        warnings=view.coverage.warnings,
+    )
 
 
-def _print_job(view: JobView) -> None:
+def _show_without_steps(
+    ws: Workspace, job_id: str, lacking: NotFoundError, learned: LearningView, *, as_json: bool
+) -> None:
+    """What there is of a job without steps: losses and what others say; else what is lacking."""
+    reports, together = job_reports(ws, job_id), _collectives(ws, job_id)
+    if not learned.is_known and reports.is_empty and together is None:
+        raise lacking
+    rows = beside(reports, {})
+
+    def text() -> None:
+        if learned.is_known:
+            console.print(learning_text(learned), markup=False)
+        _print_reports(reports, rows)
+        _print_collectives(job_id, together)
+
+    # A job that only a tracker, a log without times or a hang's dumps know has no steps.
+    show(
+        {
+            "job": ws.job(job_id),
+            "learning": asdict(learned),
+            "reports": reports_json(reports, rows),
+            "collectives": together,
+        },
+        as_json=as_json,
+        text=text,
+        warnings=(f"{lacking.message}: what is shown is all there is", *learned.warnings),
+    )
+
+
+def _collectives(ws: Workspace, job_id: str) -> dict[str, Any] | None:
+    """The verdict on the job's collectives; None where none are stored."""
+    if job_id not in ws.job_ids_with_collectives():
+        return None
+    view = collectives_view(ws, job_id)
+    return {"verdict": verdict(view), "operations": view.operations}
+
+
+def _print_collectives(job_id: str, found: dict[str, Any] | None) -> None:
+    if found is not None:
+        console.print("")
+        console.print(f"Collectives\n  {found['verdict']}", markup=False)
+        console.print(f"  steptax collectives --job {job_id} shows all of it", markup=False)
+
+
+def _print_reports(reports: Reports, rows: Sequence[Beside]) -> None:
+    """What others say, under a title each; nothing where nobody says anything."""
+    for title, lines in reports_lines(reports, rows):
+        console.print("")
+        console.print("\n".join((title, *(f"  {line}" for line in lines))), markup=False)
+
+
+def _print_job(view: JobView, learned: LearningView) -> None:
     console.print(card_as_text(view))
     console.print("")
     _print_ledger("Ledger of the recorded steps", view.ledger, view.ledger_note)
     console.print("")
     _print_ledger("The whole job", view.bill.lines, view.bill.note)
+    console.print("")
+    console.print(comparison_as_text(view.comparison, view.blame, view.metrics), markup=False)
+    if learned.is_known:
+        console.print("")
+        console.print(learning_text(learned), markup=False)
+    _print_reports(view.reports, view.beside)
 
 
 def _print_ledger(title: str, ledger: Sequence[LedgerLine], note: str) -> None:

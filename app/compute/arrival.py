@@ -37,6 +37,10 @@ SYNCHRONISED = (
     "the barrier, in which the slow rank and the waiting ones look alike; per-rank phases "
     "(compute_us) or time in collectives (comm_us) would tell"
 )
+OF_JOB = (
+    "a log of the job gives the step time of all ranks together, not of each; per-rank step times, "
+    "phases or time in collectives would tell"
+)
 NO_PEERS = (
     "one rank reports of {world} that are paid for, so there is nobody to compare it with; step "
     "times of the other ranks would tell"
@@ -108,6 +112,8 @@ def choose_basis(matrix: StepMatrix, rules: StragglerRules) -> BasisChoice:
     """The best basis that the columns of ``matrix`` allow."""
     reported = matrix.reported
     warnings: list[str] = []
+    if matrix.of_job:
+        return BasisChoice(Basis.DURATION, Level.LOG, ("duration_us",), unknown=OF_JOB)
     if len(matrix.ranks) < 2 and matrix.world_size > 1:
         return BasisChoice(
             Basis.DURATION,

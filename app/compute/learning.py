@@ -41,7 +41,7 @@ def marginal_velocity(
 ) -> Measure:
     """Loss that a dollar buys, -dL/d$, over the last ``window_usd`` dollars, in loss/USD.
 
-    The window is a quarter of all dollars if None.
+    The window is a quarter of all dollars if None, or the last eight points if it holds fewer.
 
     ``theil_sen``: the median of all pairwise slopes, which outliers cannot move (Sen 1968).
     ``local_linear``: a straight line through the smoothed loss, weighted towards its end (tricube).
@@ -62,6 +62,10 @@ def marginal_velocity(
         return _missing("loss/USD", "no step that counts has a loss")
     width = _WINDOW_RATIO * curve.spent_usd if window_usd is None else window_usd
     inside = curve.paid_usd >= curve.paid_usd[-1] - width
+    warnings = [_COMPARABLE]
+    if window_usd is None and inside.sum() < MIN_POINTS <= len(curve):
+        inside = np.arange(len(curve)) >= len(curve) - MIN_POINTS
+        warnings.append(f"over the last {MIN_POINTS} points: a quarter of the dollars holds fewer")
     usd, loss = curve.paid_usd[inside], curve.loss[inside]
     if len(usd) < MIN_POINTS:
         return _missing("loss/USD", f"{len(usd)} points in the window, {MIN_POINTS} are needed")
@@ -81,7 +85,7 @@ def marginal_velocity(
         high=-float(low),
         level=Level.LOG,
         inputs=_INPUTS,
-        warnings=(_COMPARABLE,),
+        warnings=tuple(warnings),
     )
 
 

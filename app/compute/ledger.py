@@ -50,6 +50,17 @@ TITLES = {
 """Bucket id to its name, in the order in which rows are listed."""
 
 
+#: A bucket below zero keeps its time, so that the sum holds, and is no share of anything.
+OVERLAP = "negative: the measured parts overlap the steps by that much"
+
+
+def share_of(part_us: Fraction | None, whole_us: Fraction) -> float | None:
+    """``part_us`` of the whole; None of nothing, and of what is less than nothing."""
+    if part_us is None or part_us < 0 or not whole_us:
+        return None
+    return float(part_us / whole_us)
+
+
 @dataclass(frozen=True)
 class LedgerRow:
     """One bucket."""
@@ -59,7 +70,7 @@ class LedgerRow:
     gpu_us: Fraction | None
     """GPU-microseconds, exact; None when not measured."""
     share_ratio: float | None
-    """Of the paid time."""
+    """Of the paid time; None where parts overlap so that the bucket is negative."""
     usd: Decimal | None
     """To the cent; None without a price."""
     note: str = ""
@@ -97,10 +108,12 @@ class Ledger:
 
     @property
     def unexplained_ratio(self) -> Measure:
-        """Share of the paid time that no measured part explains; below 0 where parts overlap."""
+        """Share of the paid time that no measured part explains; missing where parts overlap."""
         if not self.paid_gpu_us:
             return Measure.missing("ratio", "all recorded durations are zero", level=self.level)
         left = sum((r.gpu_us for r in self.rows if r.is_rest and r.gpu_us), Fraction(0))
+        if left < 0:
+            return Measure.missing("ratio", OVERLAP, level=self.level)
         return Measure(
             float(left / self.paid_gpu_us), "ratio", level=self.level, inputs=self.basis.inputs
         )
@@ -241,7 +254,7 @@ def _remarks(cut: _Cut, matrix: StepMatrix, choice: BasisChoice) -> None:
             where = holder if bucket == "exposed_comm" else cut.left
             cut.notes.setdefault(bucket, f"not measured; if any, it is in: {TITLES[where]}")
         elif value < 0:
-            cut.notes[bucket] = "negative: the measured parts overlap the steps by that much"
+            cut.notes[bucket] = OVERLAP
     if choice.unknown is None and matrix.has_pipeline:
         cut.notes["straggler_wait"] = "includes waiting for heavier pipeline stages"
     if choice.basis is Basis.COMM and cut.us["exposed_comm"] is not None:
@@ -266,7 +279,7 @@ def _priced(
             bucket,
             title,
             held[bucket],
-            float(known[bucket] / paid) if bucket in known and paid else None,
+            share_of(known.get(bucket), paid),
             money.get(bucket),
             cut.notes.get(bucket, ""),
             is_rest=bucket in (cut.left, "unsplit", "unrecorded"),

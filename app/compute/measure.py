@@ -38,6 +38,10 @@ class Level(IntEnum):
         return f"L{int(self)} {words[self]}"
 
 
+#: Units that leave open whether 0.5 is a half or half a hundredth, and of what.
+_WITHOUT_BASE = frozenset({"%", "percent", "pct"})
+
+
 @dataclass(frozen=True)
 class Measure:
     """A computed value, or the reason why there is none.
@@ -57,6 +61,8 @@ class Measure:
 
     def __post_init__(self) -> None:
         """Refuse a value that cannot be shown."""
+        if self.unit in _WITHOUT_BASE:
+            raise IntegrityError(f"a value in {self.unit} does not say of what: give a ratio")
         if self.value is None:
             if not self.reason:
                 raise IntegrityError("a missing value needs its reason")
@@ -115,3 +121,6 @@ class Ratio(Measure):
         super().__post_init__()
         if self.value is not None and not -1e-12 <= self.value <= 1 + 1e-12:
             raise IntegrityError(f"a share must lie in 0..1, not {self.value}")
+        for bound in (self.low, self.high):
+            if bound is not None and not -1e-9 <= bound <= 1 + 1e-9:
+                raise IntegrityError(f"a bound of a share must lie in 0..1, not {bound}")

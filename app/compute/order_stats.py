@@ -76,6 +76,9 @@ def order_mean(
 
 def normal_order_mean(k: int, n: int) -> float:
     """E[Z(k:n)] of standard normals: integral of z over its density, by quadrature."""
+    # The middle one of an odd number has mean zero; the quadrature would leave its rounding.
+    if 2 * k == n + 1:
+        return 0.0
     return order_mean(k, n, lambda z: z)
 
 
@@ -128,6 +131,8 @@ def standard_order_mean(k: int, n: int, cv: float, distribution: str) -> float:
     Raises:
         UserError: another distribution.
     """
+    if distribution in ("lognormal", "exponential") and n == k == 1:
+        return 1.0
     if distribution == "normal":
         return 1 + cv * normal_order_mean(k, n)
     if distribution == "exponential":

@@ -115,7 +115,7 @@ def reconcile(
     ledger: Sequence[Waterfall],
     *,
     placements: Sequence[Placement] | None = None,
-    gpus_by_resource: Mapping[str, int] | None = None,
+    gpus_by_resource: Mapping[str, int | Fraction] | None = None,
     window: tuple[int, int] | None = None,
 ) -> Reconciliation:
     """Divide the effective cost of ``charges`` among the jobs of ``ledger``.
@@ -135,7 +135,7 @@ def reconcile(
     notes: list[str] = []
     rows, currency = _read(charges, window, notes)
     placed = placements_of(ledger) if placements is None else list(placements)
-    occupancy = _occupancy(placed, gpus_by_resource or {})
+    occupancy = occupancy_of(placed, gpus_by_resource or {})
     by_job: dict[str, Fraction] = {}
     unallocated = unexplained = _ZERO
     charged: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -213,7 +213,7 @@ def _read(
 
 
 @dataclass(frozen=True)
-class _Occupancy:
+class Occupancy:
     """Who held how many devices of one resource: stretches in order, with devices per job."""
 
     start_us: list[int]
@@ -251,7 +251,13 @@ class _Occupancy:
         return Fraction(held)
 
 
-def _occupancy(placed: Sequence[Placement], capacity: Mapping[str, int]) -> dict[str, _Occupancy]:
+def occupancy_of(
+    placed: Sequence[Placement], capacity: Mapping[str, int | Fraction]
+) -> dict[str, Occupancy]:
+    """Who held each resource; ``capacity`` tells its devices, else as many as were ever held.
+
+    Raises IntegrityError where a resource holds more devices than it has; by name.
+    """
     by_resource: dict[str, list[Placement]] = defaultdict(list)
     for place in placed:
         if place.end_us > place.start_us:
@@ -283,5 +289,5 @@ def _occupancy(placed: Sequence[Placement], capacity: Mapping[str, int]) -> dict
                 where=name,
                 hint="two jobs claim the same devices, or the resource has more",
             )
-        out[name] = _Occupancy(starts, ends, gpus, has)
+        out[name] = Occupancy(starts, ends, gpus, has)
     return out

@@ -15,6 +15,8 @@ class StragglerRules:
     """A flagged rank's mean excess is at least this share of the mean step."""
     worker_persistence_ratio: float = 0.5
     """A flagged rank is slow in at least this share of the steps."""
+    lately_steps: int = 20
+    """... or, when it became slow only lately, in the last stretch of at least so many steps."""
     stage_excess_ratio: float = 0.05
     """A flagged stage exceeds the median of the other stages by this share of the step."""
     stage_persistence_ratio: float = 0.5

@@ -59,6 +59,8 @@ class StepMatrix:
     """Duration is the span of the whole step and compute alone is the rank's known work."""
     time_is_relative: bool = False
     """Durations are normalised: ratios hold, absolute times and money do not."""
+    of_job: bool = False
+    """One rank alone reports the step time of the whole job, as a log prints it."""
 
     @property
     def reported(self) -> Flags:
@@ -152,6 +154,7 @@ def build_matrix(
     expected_ranks: int | None = None,
     work_is_partial: bool = False,
     time_is_relative: bool = False,
+    of_job: bool = False,
 ) -> StepMatrix:
     """Bring long columns into dense form.
 
@@ -227,6 +230,7 @@ def build_matrix(
         dp=_place(ranks, topology, 1),
         work_is_partial=work_is_partial,
         time_is_relative=time_is_relative,
+        of_job=of_job,
     )
 
 

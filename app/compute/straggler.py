@@ -23,16 +23,29 @@ from steptax.app.compute.arrival import Arrivals, Basis, arrivals, choose_basis,
 from steptax.app.compute.coverage import Coverage, cover
 from steptax.app.compute.hints import Explanation, Hint, explain
 from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.compute.onset import slow_lately
 from steptax.app.compute.peers import peer_median
 from steptax.app.compute.recover import saved_us
 from steptax.app.compute.rows import Floats, row_mean
 from steptax.app.compute.rules import StragglerRules
 from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.compute.steps import StepMatrix, name_cell, without_inconsistent
-from steptax.app.compute.straggler_result import CurvePoint, Kind, StragglerResult, Verdict
+from steptax.app.compute.straggler_result import (
+    CurvePoint,
+    IdealSlowdown,
+    Kind,
+    StragglerResult,
+    Verdict,
+)
 from steptax.app.compute.straggler_tables import Used, rank_table, stage_table, step_table
 from steptax.app.compute.straggler_totals import Totals
-from steptax.app.compute.verdict import flagged_places, flagged_stage, judge, untellable
+from steptax.app.compute.verdict import (
+    costly_places,
+    flagged_places,
+    flagged_stage,
+    judge,
+    untellable,
+)
 from steptax.app.errors import UserError
 
 #: Which rank all others are imagined to be like.
@@ -80,7 +93,9 @@ def analyse_stragglers(
     if reason is not None:
         return _unknown(matrix, coverage, arrived, ideal, rules, tuple(warnings), reason)
     used = Used.of(part, arrived, rules)
-    return _result(matrix, coverage, used, Totals.of(used, ideal, tuple(warnings)), curve_ranks)
+    each = {name: Totals.of(used, name, tuple(warnings)) for name in IDEALS}
+    ideals = tuple(IdealSlowdown(name, *totals.slowdown()) for name, totals in each.items())
+    return _result(matrix, coverage, used, each[ideal], ideals, curve_ranks)
 
 
 def excess_matrix(matrix: StepMatrix, *, rules: StragglerRules = DEFAULT_RULES) -> Floats:
@@ -89,23 +104,44 @@ def excess_matrix(matrix: StepMatrix, *, rules: StragglerRules = DEFAULT_RULES) 
     All reports, those of incomplete steps too. NaN where a rank did not report, has no peer, or
     where work cannot be told (all of it then).
     """
+    work, peers = work_and_peers(matrix, rules=rules)
+    return work - peers
+
+
+def work_and_peers(
+    matrix: StepMatrix, *, rules: StragglerRules = DEFAULT_RULES
+) -> tuple[Floats, Floats]:
+    """[S, R] work of each report, and the median work of its peers, in microseconds.
+
+    NaN as in ``excess_matrix``.
+    """
     matrix, _ = without_inconsistent(matrix)
     choice = choose_basis(matrix, rules)
     if choice.unknown is not None:
-        return np.full(matrix.duration_us.shape, np.nan)
+        unknown = np.full(matrix.duration_us.shape, np.nan)
+        return unknown, unknown
     work = arrivals(matrix, choice).work_us
-    return work - peer_median(work, matrix.stage)
+    return work, peer_median(work, matrix.stage)
 
 
 def _result(
-    matrix: StepMatrix, coverage: Coverage, used: Used, totals: Totals, curve_ranks: int
+    matrix: StepMatrix,
+    coverage: Coverage,
+    used: Used,
+    totals: Totals,
+    ideals: tuple[IdealSlowdown, ...],
+    curve_ranks: int,
 ) -> StragglerResult:
     arrived, rules = used.arrived, used.rules
     table, stages = rank_table(used), stage_table(used)
-    flagged = flagged_places(table, used.step_us, rules)
+    costly = costly_places(table, used.step_us, rules)
+    lately = slow_lately(used, table, costly)
+    flagged = flagged_places(table, costly, lately, rules)
     stage = flagged_stage(stages, used.step_us, rules)
     tax = totals.share(totals.wait_us, arrived.paid_us)
-    slowdown, waste = totals.slowdown()
+    slowdown, waste = next(
+        (i.slowdown_ratio, i.waste_ratio) for i in ideals if i.ideal == totals.ideal
+    )
     persistent, transient = totals.lasting()
     between, within = totals.stages()
     if used.enough:
@@ -119,6 +155,7 @@ def _result(
             relative_time=used.matrix.time_is_relative,
             durations_only=arrived.choice.basis is Basis.DURATION,
             rules=rules,
+            lately=lately,
         )
     else:
         verdict = untellable(
@@ -136,6 +173,7 @@ def _result(
         tax_ratio=tax,
         slowdown_ratio=slowdown,
         waste_ratio=waste,
+        ideals=ideals,
         persistent_ratio=persistent,
         transient_ratio=transient,
         persistent_share_ratio=_part_of_tax(persistent, tax),
@@ -217,6 +255,7 @@ def _unknown(
     choice = arrived.choice
     ratio = Ratio.missing("ratio", reason, level=choice.level)
     none_us = Measure.missing("us", reason, level=choice.level)
+    slowdown = Measure.missing("x", reason, level=choice.level)
     step = none_us
     if coverage.steps_used:
         value = float(row_mean(matrix.duration_us)[coverage.step_places].mean())
@@ -227,8 +266,9 @@ def _unknown(
         coverage=coverage,
         ideal=ideal,
         tax_ratio=ratio,
-        slowdown_ratio=Measure.missing("x", reason, level=choice.level),
+        slowdown_ratio=slowdown,
         waste_ratio=ratio,
+        ideals=tuple(IdealSlowdown(name, slowdown, ratio) for name in IDEALS),
         persistent_ratio=ratio,
         transient_ratio=ratio,
         persistent_share_ratio=ratio,

@@ -64,8 +64,10 @@ class RankTable:
     last_ratio: Floats
     """Share of steps in which the rank arrives last, which is to say waits least."""
     mean_wait_us: Floats
+    blame_us: Floats
+    """Waiting of all ranks and steps that is charged to the rank (airport game)."""
     blame_ratio: Floats
-    """Share of all waiting that is charged to the rank (airport game); NaN if nobody waits."""
+    """Its share of what is charged to all ranks; NaN if nobody waits."""
     recoverable_ratio: Floats
     """Share of paid time that comes back if this rank alone becomes like its peers."""
 
@@ -114,6 +116,15 @@ class CurvePoint:
     recoverable: Measure
 
 
+@dataclass(frozen=True)
+class IdealSlowdown:
+    """Slowdown and waste against one of the ideals."""
+
+    ideal: str
+    slowdown_ratio: Measure
+    waste_ratio: Measure
+
+
 @dataclass(frozen=True, eq=False)
 class StragglerResult:
     """The straggler statistics of one job over the steps given."""
@@ -128,6 +139,8 @@ class StragglerResult:
     """Step time / ideal step time, ideal as named by ``ideal``."""
     waste_ratio: Measure
     """1 - 1/slowdown; equal to the tax when the ideal is the mean."""
+    ideals: tuple[IdealSlowdown, ...]
+    """Both against every ideal, in the order of ``IDEALS``."""
     persistent_ratio: Measure
     transient_ratio: Measure
     """The parts of the tax due to the latest rank on average, and to the rest; they add up."""

@@ -85,6 +85,7 @@ def rank_table(used: Used) -> RankTable:
         stability_ratio=used.last[anybody].mean(axis=0) if anybody.any() else unknown,
         last_ratio=used.last.mean(axis=0),
         mean_wait_us=arrived.wait_us.mean(axis=0),
+        blame_us=blame,
         blame_ratio=blame / blame.sum() if blame.sum() > 0 else unknown,
         recoverable_ratio=np.where(alone, np.nan, each / arrived.step_us.sum()),
     )

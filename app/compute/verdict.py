@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +17,30 @@ _DURATIONS_ONLY = (
 )
 
 
-def flagged_places(
-    table: RankTable, mean_step_us: float, rules: StragglerRules
-) -> NDArray[np.intp]:
-    """Positions of the ranks that are slow for good, largest mean excess first.
+def costly_places(table: RankTable, mean_step_us: float, rules: StragglerRules) -> NDArray[np.intp]:
+    """Positions of the ranks that cost a good part of the step, largest mean excess first.
 
-    Slow for good: the interval of the excess lies above zero, the excess is a good part of the
-    step, and the rank is slow in most steps.
+    The interval of the excess lies above zero, and the excess is a good part of the step.
     """
     with np.errstate(invalid="ignore"):
-        flagged = (
-            (table.excess_low_us > 0)
-            & (table.excess_us >= rules.worker_excess_ratio * mean_step_us)
-            & (table.persistence_ratio >= rules.worker_persistence_ratio)
+        costly = (table.excess_low_us > 0) & (
+            table.excess_us >= rules.worker_excess_ratio * mean_step_us
         )
-    places = np.flatnonzero(flagged)
+    places = np.flatnonzero(costly)
     return places[np.argsort(-table.excess_us[places], kind="stable")]
+
+
+def flagged_places(
+    table: RankTable, costly: NDArray[np.intp], lately: Mapping[int, int], rules: StragglerRules
+) -> NDArray[np.intp]:
+    """Which of the ``costly`` positions are slow for good, in their order.
+
+    Slow for good: slow in most steps, or in all but a few since it became slow. ``lately`` holds
+    the first slow step of those, by position.
+    """
+    often = table.persistence_ratio[costly] >= rules.worker_persistence_ratio
+    since = np.array([int(place) in lately for place in costly], dtype=bool)
+    return np.asarray(costly[often | since], dtype=np.intp)
 
 
 def flagged_stage(
@@ -61,8 +69,9 @@ def judge(
     relative_time: bool,
     durations_only: bool,
     rules: StragglerRules,
+    lately: Mapping[int, int],
 ) -> Verdict:
-    """The verdict for a job whose waits are known."""
+    """The verdict for a job whose waits are known; ``lately`` as in ``flagged_places``."""
 
     def excess(value_us: float) -> str:
         share = f"{spoken_ratio(value_us / mean_step_us)} of the step"
@@ -82,8 +91,9 @@ def judge(
             head = f"Ranks {spoken_list(ranks)} make the others wait, rank {ranks[0]} most: "
         text = (
             f"{head}{excess(float(table.excess_us[first]))} over its peers' median, slow in "
-            f"{spoken_ratio(float(table.persistence_ratio[first]))} of the steps."
+            f"{spoken_ratio(float(table.persistence_ratio[first]))} of the steps"
         )
+        text += f", nearly all since step {lately[first]}." if first in lately else "."
         notes: tuple[str, ...] = ()
         if stages is not None and stage is not None:
             notes = (_stage_text(stages, stage, excess, table),)

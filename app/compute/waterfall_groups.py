@@ -18,6 +18,7 @@ from steptax.app.compute.attempt_layer import State
 from steptax.app.compute.buckets import BUCKETS
 from steptax.app.compute.cost import exact_usd
 from steptax.app.compute.goodput import Denominator
+from steptax.app.compute.ledger import OVERLAP, share_of
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.paid_time import idle_time
 from steptax.app.compute.segments import Segments
@@ -176,11 +177,13 @@ def _sum_rows(
     return replace(
         rows[0],
         gpu_us=us,
-        share_ratio=float(us / whole) if whole else None,
+        share_ratio=share_of(us, whole),
         usd=None,
         usd_exact=exact if costs and whole else None,
         # Of a bill that takes held time as paid, nothing is unallocated by that choice.
-        note=""
+        note=OVERLAP
+        if us < 0
+        else ""
         if not unknown or rows[0].bucket == "unallocated"
         else f"not known in {unknown} of {bills} bills",
     )

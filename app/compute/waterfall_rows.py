@@ -13,6 +13,7 @@ from steptax.app.compute.buckets import BUCKETS, OF_STATE, OPEN, Group
 from steptax.app.compute.cost import split_to_cents
 from steptax.app.compute.goodput import Denominator, Goodput
 from steptax.app.compute.job_events import Finding
+from steptax.app.compute.ledger import OVERLAP, share_of
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.timeline import Timeline
 from steptax.app.errors import IntegrityError
@@ -152,11 +153,10 @@ class Waterfall:
         """Share of the denominator of which it is not known what happened in it."""
         if not self.total_gpu_us:
             return Measure.missing("ratio", "there is no time to share", level=self.level)
-        return Measure(
-            float(sum((self.gpu_us(b) for b in OPEN), _ZERO) / self.total_gpu_us),
-            "ratio",
-            level=self.level,
-        )
+        share = share_of(sum((self.gpu_us(b) for b in OPEN), _ZERO), self.total_gpu_us)
+        if share is None:
+            return Measure.missing("ratio", OVERLAP, level=self.level)
+        return Measure(share, "ratio", level=self.level)
 
     def measures(self) -> dict[str, Measure]:
         """By metric id: the factors, ``gpu_hours``, ``unexplained_ratio``, ``spend_usd``."""
@@ -193,6 +193,8 @@ class Waterfall:
         cents = dict(zip(exact, split_to_cents(list(exact.values())), strict=True))
         rows = tuple(
             replace(row, usd_exact=exact.get(row.bucket), usd=cents.get(row.bucket))
+            if row.bucket in exact or row.usd_exact is not None or row.usd is not None
+            else row
             for row in self.rows
         )
         total_usd = sum(cents.values(), Decimal(0)) if cents else None
@@ -253,7 +255,7 @@ def make_rows(
             continue
         note = notes.get(bucket.name, "") if us is not None else missing[bucket.name]
         if us is not None and us < 0:
-            note = "negative: the measured parts overlap the steps by that much"
-        share = None if us is None or not total_gpu_us else float(us / total_gpu_us)
+            note = OVERLAP
+        share = share_of(us, total_gpu_us)
         rows.append(WaterfallRow(bucket.name, bucket.number, bucket.title, us, share, None, note))
     return tuple(rows)

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import datetime
 import math
+import time
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn import functional
 
-from steptax.app.demo.collective import Mesh
+from steptax.app.demo.collective import CollectiveTimeoutError, Mesh
 from steptax.app.demo.model import NORM_EPSILON, Array, Shape, Tokens
+
+#: Least time in which the ranks that are left tell each other that they are there.
+_NAMING_S = 5.0
 
 
 class TorchModel:
@@ -77,12 +81,19 @@ class GlooMean:
     def mean(self, vector: Array) -> Array:
         """See `steptax.app.demo.collective.AllReduce.mean`."""
         self._mesh.meet(self.timeout_s)
+        begin_s = time.monotonic()
         total = torch.from_numpy(np.array(vector))
         try:
             dist.all_reduce(total)
-        except RuntimeError:
+        except RuntimeError as error:
             # A peer was lost on the way: it will not come to the next meeting, which names it.
-            self._mesh.meet(self.timeout_s)
+            # Neighbours of the lost rank learn of it at once, the others by gloo's own timeout:
+            # what is left of it is all that the meeting may take.
+            left_s = self.timeout_s - (time.monotonic() - begin_s)
+            try:
+                self._mesh.meet(max(_NAMING_S, left_s))
+            except CollectiveTimeoutError as lost:
+                raise CollectiveTimeoutError(self.timeout_s, lost.missing) from error
             raise
         result: Array = (total / self._mesh.size).numpy()
         return result

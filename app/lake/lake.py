@@ -5,6 +5,7 @@
     tables/<table>/<segment>                     the others
     commits/<id>.json                            ingests and compactions (see ``commits``)
     live/job=<job id>/rank-000003.json           heartbeats, replaced in place
+    live/job=<job id>/beats-<sender>.json        those of many ranks that came over a network
 
 Nobody locks and nobody waits: a segment is visible whole or not at all.
 """
@@ -138,13 +139,17 @@ class Lake:
     def heartbeats(self, job_id: str) -> list[dict[str, Any]]:
         """What each rank's recorder last said of itself, by rank; empty when nothing is live."""
         folder = self.root / "live" / job_folder(job_id)
-        beats = []
-        for path in sorted(folder.glob("rank-*.json")):
+        beats: dict[int, dict[str, Any]] = {}
+        for path in sorted([*folder.glob("rank-*.json"), *folder.glob("beats-*.json")]):
             try:
-                beats.append(orjson.loads(path.read_bytes()))
+                found = orjson.loads(path.read_bytes())
             except (FileNotFoundError, orjson.JSONDecodeError):
                 continue  # replaced or removed while we looked: the next look sees it
-        return beats
+            for beat in found if isinstance(found, list) else [found]:
+                known = beats.get(beat["rank"])
+                if known is None or known["ts_us"] <= beat["ts_us"]:
+                    beats[beat["rank"]] = beat
+        return [beats[rank] for rank in sorted(beats)]
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -213,8 +218,12 @@ def newest_of_each_key(spec: Table, rows: pa.Table) -> pa.Table:
     others = [name for name in spec.names if name not in spec.key]
     known = pc.ScalarAggregateOptions(skip_nulls=True)
     # "last" goes by the order of the rows, which threads would not keep.
+    how = dict.fromkeys(others, "last")
+    how |= dict.fromkeys(spec.earliest, "min") | dict.fromkeys(spec.latest, "max")
     newest = ordered.group_by(list(spec.key), use_threads=False).aggregate(
-        [(name, "last", known) for name in others]
+        [(name, how[name], known) for name in others]
     )
-    columns = {name: newest[name if name in spec.key else f"{name}_last"] for name in spec.names}
+    columns = {
+        name: newest[name if name in spec.key else f"{name}_{how[name]}"] for name in spec.names
+    }
     return conform(spec, pa.table(columns))

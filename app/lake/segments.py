@@ -80,6 +80,8 @@ def step_range(rows: pa.Table) -> tuple[int, int]:
     if "step" not in rows.column_names or rows.num_rows == 0:
         return 0, 0
     found = pc.min_max(rows["step"])
+    if not found["min"].is_valid:  # rows of no known step
+        return 0, 0
     # Steps before zero do not occur in a name; a reader prunes by it, so widen instead.
     return max(0, found["min"].as_py()), max(0, found["max"].as_py())
 

@@ -108,8 +108,10 @@ class DuckEngine:
         # Of each column the newest value that is not null: arg_max passes nulls over.
         age = "ROW(ingested_at_us, coalesce(source_row, 0), _file)"
         keys = ", ".join(map(_quoted, spec.key))
+        held = dict.fromkeys(spec.names, f"arg_max({{}}, {age})")
+        held |= dict.fromkeys(spec.earliest, "min({})") | dict.fromkeys(spec.latest, "max({})")
         columns = ", ".join(
-            _quoted(c) if c in spec.key else f"arg_max({_quoted(c)}, {age}) AS {_quoted(c)}"
+            _quoted(c) if c in spec.key else f"{held[c].format(_quoted(c))} AS {_quoted(c)}"
             for c in spec.names
         )
         return f"(SELECT {columns} FROM ({union}) GROUP BY {keys})"

@@ -34,7 +34,8 @@ class Table:
     ``key`` identifies a row. In a ``latest_wins`` table a row with a known key is newer knowledge:
     what it says holds from then on, and where it is null what was known before does. Elsewhere such
     a row is a duplicate and is rejected. ``by_job`` tables are
-    partitioned by ``job_id``.
+    partitioned by ``job_id``. Of ``earliest`` and ``latest`` columns the least and the greatest
+    value holds, whatever its age: a source that saw part of a span does not shorten it.
     """
 
     name: str
@@ -44,6 +45,8 @@ class Table:
     columns: tuple[Column, ...]
     by_job: bool = False
     latest_wins: bool = False
+    earliest: tuple[str, ...] = ()
+    latest: tuple[str, ...] = ()
 
     @cached_property
     def arrow(self) -> pa.Schema:

@@ -18,8 +18,8 @@ _BY_HINT = {
 
 _BY_VERDICT = {
     Kind.STAGE: "move layers off the heavy pipeline stage; the devices on it are not at fault",
-    Kind.MOVING: "no rank to replace: balance the batches, synchronise garbage collection, or "
-    "look at noise on the hosts",
+    Kind.MOVING: "no rank to replace: balance the batches, synchronise garbage collection, "
+    "look at noise on the hosts, or price backup workers and local SGD in What-if",
     Kind.NONE: "nothing to fix here; keep watching",
     Kind.UNTELLABLE: "record per-rank phases or collective time; the recorder does both",
 }

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from steptax.app.compute.cost import exact_usd
 from steptax.app.compute.flops import Convention, Recompute, flops_per_token, hardware_factor
-from steptax.app.compute.measure import Measure
+from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.model_shape import ModelShape
 from steptax.app.compute.peaks import peak
 from steptax.app.compute.step_flops import StepFlops, step_flops
-from steptax.app.compute.steps import StepMatrix, without_inconsistent
+from steptax.app.compute.steps import StepMatrix, name_cell, without_inconsistent
 from steptax.app.compute.waterfall import job_ledger
 from steptax.app.compute.waterfall_rows import Waterfall
-from steptax.app.errors import IntegrityError, NotFoundError, UserError
+from steptax.app.errors import IntegrityError, UserError
+from steptax.app.format import format_measure
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.models import Bill, BillLine
+from steptax.app.views.price import NO_WORLD
 from steptax.app.views.workspace import Workspace
 
 #: Metrics that rest on the whole bill.
@@ -29,46 +34,119 @@ BILL_METRICS = (
     "mfu_ratio",
     "effective_mfu_ratio",
 )
+AT_RISK = "at_risk_gpu_hours"
+US_PER_S = 1_000_000
+_NO_RISK = Measure.missing("GPU-hours", "no steps are on record")
 _SHAPE = ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq_len", "experts", "topk")
+NO_PENDING = "when the first training process began is not on record"
+NO_STARTS = "the steps carry no start times, so they cannot be placed in the job's life"
 
 
 def job_bill(ws: Workspace, loaded: LoadedJob, price: Decimal | None) -> Bill:
     """The bill of ``loaded``'s job over its whole life; where there is none, the reason."""
+    if loaded.world_is_unknown:
+        return _without(NO_WORLD)
     job_id = loaded.job["job_id"]
-    steps = ws.engine.run("step_summary", job_id=job_id).to_pylist()
-    if not steps or steps[0]["start_us"] is None:
-        return _without(
-            "the steps carry no start times, so they cannot be placed in the job's life"
-        )
-    matrix, _ = without_inconsistent(loaded.matrix)
-    flops, convention = _flops(loaded.job, matrix)
+    steps = ws.engine.run("step_summary", job_id=job_id)
+    if not has_starts(steps):
+        return _without(NO_STARTS)
+    events = ws.engine.run("job_events", job_id=job_id).to_pylist()
     try:
-        found = job_ledger(
-            loaded.job,
-            ws.engine.run("job_events", job_id=job_id).to_pylist(),
-            steps,
-            matrices=(matrix,),
-            flops=flops,
-            usd_per_gpu_hour=price,
-            until_us=loaded.newest_us,
-        )
-    except (NotFoundError, UserError, IntegrityError) as error:
+        found, convention = job_waterfall(loaded.job, events, steps, loaded)
+    except (UserError, IntegrityError) as error:
         return _without(str(error))
+    if price is not None:
+        found = found.priced(exact_usd(found.total_gpu_us / US_PER_S, price))
+    measures = factors(found)
     return Bill(
         lines=_lines(found),
-        metrics={
-            name: measure
-            for name, measure in found.goodput.measures().items()
-            if name in BILL_METRICS
-        },
+        metrics={name: measures.get(name) or _NO_RISK for name in (*BILL_METRICS, AT_RISK)},
         note=_note(found, convention),
         at_risk=found.at_risk,
         findings=tuple(finding.text for finding in found.findings),
     )
 
 
+def factors(bill: Waterfall) -> dict[str, Measure]:
+    """The measures of a bill by metric id, with what is not known of pending time kept apart.
+
+    Without the moment when the first process began nobody knows how long it was pending: that is
+    not zero, so scheduling goodput is unknown, or where devices that nobody held count too, at
+    most what is shown; and ETTR, whose denominator leaves pending time out, is at least that.
+    """
+    found = bill.measures()
+    pending, idle = (_known(bill, name) for name in ("pending", "unallocated"))
+    if pending:
+        return found
+    if not idle:
+        found["scheduling_ratio"] = Measure.missing("ratio", NO_PENDING, level=Level.LOG)
+    else:
+        found["scheduling_ratio"] = _bounded(found["scheduling_ratio"], "at most this")
+    found["ettr_ratio"] = _bounded(found["ettr_ratio"], "at least this")
+    return found
+
+
+def _known(bill: Waterfall, bucket: str) -> bool:
+    return any(row.bucket == bucket and row.gpu_us is not None for row in bill.rows)
+
+
+def _bounded(measure: Measure, bound: str) -> Measure:
+    if measure.value is None:
+        return measure
+    return replace(measure, warnings=(*measure.warnings, f"{bound}: {NO_PENDING}"))
+
+
+def has_starts(steps: pa.Table) -> bool:
+    """Whether there are executed steps and they can be placed in time."""
+    return steps.num_rows > 0 and bool(steps["start_us"][0].is_valid)
+
+
+def job_waterfall(
+    job: Mapping[str, Any],
+    events: Sequence[Mapping[str, Any]],
+    steps: pa.Table | None,
+    loaded: LoadedJob | None,
+) -> tuple[Waterfall, str]:
+    """The unpriced bill of a job and the convention of its FLOPs, empty where there are none.
+
+    ``events`` and ``steps`` are its rows of the queries of these names. Without ``steps`` and
+    ``loaded`` it rests on the job's record and its events alone.
+
+    Raises:
+        UserError: durations are normalised, or neither record nor steps tell when it ran.
+        IntegrityError: it ends before it starts, its parts exceed its steps, or those of every
+            report exceed its duration, so that what is left over would be negative.
+    """
+    if job.get("state") == "running" and job.get("end_us") is not None:
+        # The end of an attempt before this one: the record of a new one has none yet.
+        job = {**job, "end_us": None}
+    matrices: tuple[StepMatrix, ...] = ()
+    flops, convention = StepFlops(None, reason="no per-rank steps are stored for this job"), ""
+    until_us = None
+    if loaded is not None:
+        sound, bad = without_inconsistent(loaded.matrix)
+        if bad.any() and not sound.reported.any():
+            raise IntegrityError(
+                f"rejected: the parts of all {int(bad.sum()):,} reports exceed their duration, so "
+                "that the rest of a step would be negative; the first is "
+                f"{name_cell(loaded.matrix, bad)}",
+                where=str(job.get("job_id")),
+            )
+        # The reports that were taken out are named among the findings of the bill.
+        matrices = (loaded.matrix,)
+        flops, convention = _flops(job, sound)
+        until_us = loaded.newest_us
+    executed: Any = []
+    if steps is not None:
+        names = ("attempt", "step", "start_us", "duration_us")
+        executed = {name: steps[name].to_numpy() for name in names}
+    bill = job_ledger(job, events, executed, matrices=matrices, flops=flops, until_us=until_us)
+    return bill, convention
+
+
 def _without(reason: str) -> Bill:
     metrics = {name: Measure.missing("ratio", reason) for name in BILL_METRICS}
+    metrics[AT_RISK] = Measure.missing("GPU-hours", reason)
     return Bill((), metrics, reason, None, ())
 
 
@@ -90,6 +168,8 @@ def _lines(found: Waterfall) -> tuple[BillLine, ...]:
 
 def _note(found: Waterfall, convention: str) -> str:
     text = f"Every {found.denominator} GPU-second of the job, once; the buckets add up exactly."
+    if found.at_risk is not None and found.at_risk.value is not None:
+        text += f" Work at risk since the last save: {format_measure(found.at_risk)}."
     if found.no_useful:
         return f"{text} The useful part is not known: {found.no_useful}."
     return f"{text} FLOPs by convention {convention}."
@@ -104,7 +184,7 @@ def _flops(job: Mapping[str, Any], matrix: StepMatrix) -> tuple[StepFlops, str]:
         params_total=job.get("params_total"),
         params_active=job.get("params_active"),
     )
-    tokens = _tokens_per_step(job, matrix)
+    tokens = tokens_per_step(job, matrix)
     if tokens is None:
         return StepFlops(None, reason="tokens per step are not recorded"), ""
     convention = Convention.MEGATRON
@@ -128,7 +208,7 @@ def _flops(job: Mapping[str, Any], matrix: StepMatrix) -> tuple[StepFlops, str]:
     return found, convention
 
 
-def _tokens_per_step(job: Mapping[str, Any], matrix: StepMatrix) -> float | None:
+def tokens_per_step(job: Mapping[str, Any], matrix: StepMatrix) -> float | None:
     """Tokens of the whole job in a step: measured over the ranks, else as the job states them."""
     if matrix.tokens is not None and not np.isnan(matrix.tokens).any():
         return float(matrix.tokens.sum(axis=1).mean()) * float(matrix.weight)

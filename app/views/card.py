@@ -8,6 +8,7 @@ import numpy as np
 
 from steptax.app.compute.hints import Explanation, Hint
 from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.compute.onset import Onset
 from steptax.app.compute.straggler_result import Kind, StragglerResult
 from steptax.app.format import format_share
 from steptax.app.views.actions import next_action
@@ -26,8 +27,9 @@ def build_card(
     metrics: dict[str, Measure],
     ledger: tuple[LedgerLine, ...],
     price: Price,
+    since: Onset,
 ) -> Card:
-    """The card of a job; what cannot be known says why."""
+    """The card of a job; what cannot be known says why. ``since`` is the onset of the culprit."""
     verdict, explanation = result.verdict, result.explanation
     hint = explanation.hints[0] if explanation.hints else None
     culprit = verdict.culprit
@@ -55,6 +57,8 @@ def build_card(
         ),
         persistence=metrics["persistence_ratio"],
         stability=metrics["stability_ratio"],
+        since=since.text,
+        since_step=since.first_step,
         probable_cause=_cause(verdict.kind, hint, explanation),
         evidence_for=() if hint is None else hint.evidence_for,
         evidence_against=() if hint is None else hint.evidence_against,

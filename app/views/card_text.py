@@ -69,6 +69,7 @@ def _culprit(card: Card) -> list[tuple[str, str]]:
             f"{format_measure(card.persistence)} of the steps; last to arrive in "
             f"{format_measure(card.stability)} of the slow ones",
         ),
+        ("slow", card.since),
     ]
 
 

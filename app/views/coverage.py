@@ -27,7 +27,10 @@ def build_coverage(
         {s.rank for s in live.stopped} & {int(r) for r in loaded.matrix.ranks}
     )
     parts = [f"{reporting:,} of {found.ranks_expected:,} ranks reporting"]
-    if found.world_size != found.ranks_expected:
+    if loaded.matrix.of_job:
+        paid = "an unknown number of" if loaded.world_is_unknown else f"{found.world_size:,}"
+        parts = [f"step time of the job, as its log prints it · {paid} ranks paid"]
+    elif found.world_size != found.ranks_expected:
         parts.append(f"{found.world_size:,} ranks paid, each recorded one stands for its group")
     parts.append(f"{found.steps_used:,} of {found.steps_total:,} steps used")
     if found.steps_incomplete:

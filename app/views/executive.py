@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from steptax.app.compute.ledger import Ledger
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.format import format_measure, format_share
+from steptax.app.metrics import check_metrics
+from steptax.app.views.fleet_jobs import JobBill, job_bills
 from steptax.app.views.jobs import Analysed, analyse_jobs, summarise
 from steptax.app.views.ledger import add_ledgers
 from steptax.app.views.models import ExecutiveView, JobSummary, Kpi, LedgerLine, Price
@@ -36,12 +39,19 @@ def executive_view(
     now = time.time_ns() // 1000 if now_us is None else now_us
     chosen = [job for job in ws.jobs() if _in_period(job, first_us, last_us)]
     analysed = analyse_jobs(ws, chosen)
-    jobs = tuple(
-        summarise(job, one, price=price) for job, one in zip(chosen, analysed, strict=True)
-    )
     cost = price_view(price, price_note)
     with_steps = [a for a in analysed if a is not None]
-    ledgers = [a.ledger for a in with_steps if not a.loaded.matrix.time_is_relative]
+    # Their steps are in memory now: bills that are asked for later need not load them again.
+    bills = job_bills(ws, chosen, {a.loaded.job["job_id"]: a.loaded for a in with_steps})
+    jobs = tuple(
+        _whole(summarise(job, one, price=price), bill, cost)
+        for job, one, bill in zip(chosen, analysed, bills, strict=True)
+    )
+    ledgers = [
+        a.ledger
+        for a in with_steps
+        if not (a.loaded.matrix.time_is_relative or a.loaded.world_is_unknown)
+    ]
     lines = add_ledgers(ledgers, price)
     hours = _sum([job.gpu_hours for job in jobs], "GPU-hours")
     measured = Measure(
@@ -51,9 +61,13 @@ def executive_view(
     )
     tax = _tax(ledgers)
     recoverable = _sum([job.recoverable_usd for job in jobs], "USD")
-    ranked = tuple(sorted(jobs, key=lambda job: (-(job.recoverable_usd.value or 0.0), job.job_id)))
+    recoverable_hours = _sum([job.recoverable_gpu_hours for job in jobs], "GPU-hours")
+    # At one price for all, hours and dollars rank alike; without a price hours still do.
+    ranked = tuple(
+        sorted(jobs, key=lambda job: (-(job.recoverable_gpu_hours.value or 0.0), job.job_id))
+    )
     return ExecutiveView(
-        sentence=_sentence(ranked, hours, measured, lines, recoverable, cost),
+        sentence=_sentence(ranked, hours, measured, lines, recoverable, recoverable_hours, cost),
         period=_period(first_us, last_us, jobs, now),
         price=cost,
         kpis=_kpis(hours, tax, recoverable, lines, cost),
@@ -62,10 +76,32 @@ def executive_view(
         jobs=ranked,
         by_team=_by_team(jobs),
         by_period=by_period(chosen, jobs),
-        coverage=f"{len(with_steps):,} of {len(jobs):,} jobs have per-rank steps · {cost.basis}"
-        " · not reconciled with a bill",
+        coverage=f"{_recorded(with_steps, len(jobs))} · {cost.basis} · {_reconciled(ws)}",
         warnings=_warnings(jobs, analysed),
     )
+
+
+def _recorded(with_steps: Sequence[Analysed], jobs: int) -> str:
+    logs = sum(a.loaded.matrix.of_job for a in with_steps)
+    text = f"{len(with_steps) - logs:,} of {jobs:,} jobs have per-rank steps"
+    return f"{text}, {logs:,} the step times of a log" if logs else text
+
+
+def _reconciled(ws: Workspace) -> str:
+    if ws.lake.segments("charges"):
+        return "not reconciled with the connected bill; the whole bill is"
+    return "not reconciled with a bill"
+
+
+def _whole(job: JobSummary, bill: JobBill, cost: Price) -> JobSummary:
+    """``job`` with the hours that its whole bill is about, where it has one that knows more.
+
+    Its recorded steps alone leave out start-up, recovery and everything else between steps.
+    """
+    if bill.bill is None or bill.undated or bill.bill.has_steps is False:
+        return job
+    hours = bill.bill.measures()["gpu_hours"]
+    return replace(job, gpu_hours=hours, spend_usd=dollars(hours, cost))
 
 
 def _in_period(job: dict[str, Any], first_us: int | None, last_us: int | None) -> bool:
@@ -110,17 +146,20 @@ def _sentence(
     measured: Measure,
     lines: Sequence[LedgerLine],
     recoverable: Measure,
+    recoverable_hours: Measure,
     cost: Price,
 ) -> str:
     if not ranked:
         return "There are no jobs in this period."
     spend = dollars(hours, cost)
     paid = f"{format_measure(spend)} for " if spend.value is not None else ""
-    text = f"You paid {paid}{format_measure(hours)} over {len(ranked):,} jobs."
+    known = sum(job.gpu_hours.value is not None for job in ranked)
+    of = f"{known:,} of " if 0 < known < len(ranked) else ""
+    text = f"You paid {paid}{format_measure(hours)} over {of}{len(ranked):,} jobs."
     if not lines:
         return f"{text} No job has per-rank steps, so where the time went is unknown."
     if hours.value and measured.value is not None and measured.value < 0.95 * hours.value:
-        text += f" On the {format_share(measured.value / hours.value)} that was recorded by rank,"
+        text += f" On the {format_share(measured.value / hours.value)} that was recorded in steps,"
     else:
         text += " Of it,"
     compute = next((line.share for line in lines if line.bucket == "compute"), None)
@@ -138,6 +177,12 @@ def _sentence(
         text += (
             f" Fix job {first.job_id} first: it would have returned "
             f"{format_measure(first.recoverable_usd)} of {format_measure(recoverable)}."
+        )
+    elif recoverable_hours.value and first.recoverable_gpu_hours.value:
+        text += (
+            f" Fix job {first.job_id} first: it would have returned "
+            f"{format_measure(first.recoverable_gpu_hours)} of {format_measure(recoverable_hours)}."
+            " Set a price per GPU-hour to see dollars."
         )
     elif cost.usd_per_gpu_hour is None:
         text += " Set a price per GPU-hour to see dollars."
@@ -163,6 +208,14 @@ def _kpis(
     wait = next((line for line in lines if line.bucket == "straggler_wait"), None)
     wait_usd = None if wait is None else wait.usd
     tax_text = format_measure(tax) + (f" = ${wait_usd:,.2f}" if wait_usd is not None else "")
+    shown = {
+        "spend_usd": spend,
+        "gpu_hours": hours,
+        "compute_share_ratio": share,
+        "straggler_tax_ratio": tax,
+        "recoverable_usd": recoverable,
+    }
+    check_metrics(shown)
     return (
         Kpi(
             "Spend",
@@ -249,4 +302,10 @@ def _warnings(jobs: Sequence[JobSummary], analysed: Sequence[Analysed | None]) -
     relative = sum(a is not None and a.loaded.matrix.time_is_relative for a in analysed)
     if relative:
         warnings.append(f"{relative} jobs have normalised times and are left out of the ledger")
+    sizeless = sum(a is not None and a.loaded.world_is_unknown for a in analysed)
+    if sizeless:
+        warnings.append(
+            f"{sizeless:,} jobs are known from a log that does not say how many ranks they have, "
+            "and are left out of the ledger"
+        )
     return tuple(warnings)

@@ -11,12 +11,15 @@ import numpy as np
 from steptax.app.compute.ledger import step_ledger
 from steptax.app.compute.rows import row_max
 from steptax.app.compute.steps import without_inconsistent
-from steptax.app.compute.straggler import IDEALS, Ideal, analyse_stragglers, excess_matrix
+from steptax.app.compute.straggler import IDEALS, Ideal, analyse_stragglers, work_and_peers
 from steptax.app.compute.straggler_result import RankTable, StragglerResult
 from steptax.app.errors import UserError
+from steptax.app.metrics import check_metrics
 from steptax.app.views.bill import job_bill
 from steptax.app.views.card import build_card
+from steptax.app.views.comparison import build_blame, build_comparison, rank_onset
 from steptax.app.views.coverage import build_coverage
+from steptax.app.views.job_bill_metrics import bill_metrics
 from steptax.app.views.job_metrics import job_metrics
 from steptax.app.views.ledger import ledger_lines, ledger_note
 from steptax.app.views.load import LoadedJob, load_job, load_step
@@ -30,6 +33,8 @@ from steptax.app.views.models import (
     StepTimeline,
 )
 from steptax.app.views.price import price_view
+from steptax.app.views.printed import beside, our_figures
+from steptax.app.views.reports import job_reports
 from steptax.app.views.shape import grid, heat_map, thin_series
 from steptax.app.views.timeline import build_timeline
 from steptax.app.views.workspace import Workspace
@@ -61,23 +66,30 @@ def job_view(
     cost = price_view(price, price_note)
     coverage = build_coverage(ws, loaded, result, now_us=now)
     bill = job_bill(ws, loaded, price)
-    metrics = job_metrics(loaded, result, ledger, cost) | bill.metrics
-    lines = ledger_lines(ledger, relative=loaded.matrix.time_is_relative)
-    excess = excess_matrix(loaded.matrix)
+    metrics = job_metrics(loaded, result, ledger, cost)
+    metrics = check_metrics(metrics | bill_metrics(loaded, bill, metrics["gpu_hours"], cost))
+    lines = ledger_lines(ledger, relative=loaded.matrix.time_is_relative or loaded.world_is_unknown)
+    work, peers = work_and_peers(loaded.matrix)
+    reports = job_reports(ws, job_id)
+    since = rank_onset(loaded, result, work, peers)
     return JobView(
         header=_header(loaded),
         window=loaded.window,
         price=cost,
         coverage=coverage,
-        card=build_card(loaded, result, metrics, lines, cost),
+        card=build_card(loaded, result, metrics, lines, cost, since),
         metrics=metrics,
         ledger=lines,
         ledger_note=ledger_note(ledger, loaded),
         bill=bill,
         series=_series(loaded, result),
-        heat=heat_map(excess, loaded.matrix.ranks.astype(np.int64), loaded.matrix.steps),
+        heat=heat_map(work - peers, loaded.matrix.ranks.astype(np.int64), loaded.matrix.steps),
         grid=_grid(loaded, result),
         ranks=rank_rows(loaded, result),
+        blame=build_blame(loaded, result),
+        comparison=build_comparison(ws, loaded, result),
+        reports=reports,
+        beside=beside(reports, our_figures(loaded, metrics)),
         version=version,
     )
 
@@ -99,7 +111,8 @@ def _header(loaded: LoadedJob) -> JobHeader:
         for key, title in (("tp_size", "TP"), ("pp_size", "PP"), ("dp_size", "DP"))
         if job.get(key)
     ]
-    world = loaded.matrix.world_size
+    world = None if loaded.world_is_unknown else loaded.matrix.world_size
+    ranks = "number of ranks unknown" if world is None else f"{world:,} ranks"
     return JobHeader(
         job_id=job["job_id"],
         name=job.get("name"),
@@ -109,7 +122,7 @@ def _header(loaded: LoadedJob) -> JobHeader:
         state=job.get("state"),
         gpu_model=job.get("gpu_model"),
         world_size=world,
-        topology=" × ".join([*sizes, f"{world:,} ranks"]),
+        topology=" × ".join([*sizes, ranks]),
         time_basis=job.get("time_basis") or "wall",
         start_us=job.get("start_us"),
         end_us=job.get("end_us"),

@@ -9,7 +9,7 @@ from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.straggler_result import Kind, RankTable, StragglerResult
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.models import Price
-from steptax.app.views.price import RELATIVE_TIME, dollars
+from steptax.app.views.price import NO_WORLD, RELATIVE_TIME, dollars
 
 HOURS_PER_DAY = 24.0
 US_PER_HOUR = 3.6e9
@@ -22,9 +22,10 @@ def job_metrics(
     matrix, level = loaded.matrix, result.basis.level
     relative = matrix.time_is_relative
     paid_gpu_hours = float(ledger.paid_gpu_us) / US_PER_HOUR
+    no_hours = RELATIVE_TIME if relative else NO_WORLD if loaded.world_is_unknown else None
     gpu_hours = (
-        Measure.missing("GPU-hours", RELATIVE_TIME, level=level)
-        if relative
+        Measure.missing("GPU-hours", no_hours, level=level)
+        if no_hours is not None
         else Measure(paid_gpu_hours, "GPU-hours", level=level, inputs=("duration_us",))
     )
     recoverable = result.recoverable_ratio

@@ -14,8 +14,8 @@ from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.steps import without_inconsistent
 from steptax.app.compute.straggler import analyse_stragglers
 from steptax.app.compute.straggler_result import StragglerResult
-from steptax.app.errors import NotFoundError
 from steptax.app.views.card import dominant_loss
+from steptax.app.views.fleet_load import load_jobs
 from steptax.app.views.job_metrics import job_metrics
 from steptax.app.views.ledger import ledger_lines
 from steptax.app.views.load import LoadedJob, load_job
@@ -47,34 +47,48 @@ def analyse_job(ws: Workspace, job: dict[str, Any]) -> Analysed:
 
     Kept by data version, so a job that does not grow is analysed once per process.
     """
-    key = (str(ws.root), job["job_id"], ws.version(job["job_id"]))
+    key = _key(ws, job)
+    known = _known(key)
+    return _keep(key, load_job(ws, job, last_steps=None)) if known is None else known
+
+
+def analyse_jobs(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[Analysed | None]:
+    """One analysis per row of ``jobs``; None for a job without steps."""
+    with_steps = ws.job_ids_with_steps()
+    found: list[Analysed | None] = [None] * len(jobs)
+    places, keys = [], []
+    for place, job in enumerate(jobs):
+        if job["job_id"] not in with_steps:
+            continue
+        key = _key(ws, job)
+        found[place] = _known(key)
+        if found[place] is None:
+            places.append(place)
+            keys.append(key)
+    for k, loaded in load_jobs(ws, [jobs[place] for place in places]):
+        found[places[k]] = _keep(keys[k], loaded)
+    return found
+
+
+def _key(ws: Workspace, job: dict[str, Any]) -> tuple[str, str, str]:
+    return str(ws.root), job["job_id"], ws.version(job["job_id"])
+
+
+def _known(key: tuple[str, str, str]) -> Analysed | None:
     with _lock:
         known = _cache.get(key)
         if known is not None:
             _cache.move_to_end(key)
-            return known
-    loaded = load_job(ws, job, last_steps=None)
+        return known
+
+
+def _keep(key: tuple[str, str, str], loaded: LoadedJob) -> Analysed:
     sound, _ = without_inconsistent(loaded.matrix)
     found = Analysed(loaded, analyse_stragglers(loaded.matrix), step_ledger(sound, None))
     with _lock:
         _cache[key] = found
         while len(_cache) > KEPT_ANALYSES:
             _cache.popitem(last=False)
-    return found
-
-
-def analyse_jobs(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[Analysed | None]:
-    """One analysis per row of ``jobs``; None for a job without steps."""
-    with_steps = ws.job_ids_with_steps()
-    found: list[Analysed | None] = []
-    for job in jobs:
-        if job["job_id"] not in with_steps:
-            found.append(None)
-            continue
-        try:
-            found.append(analyse_job(ws, job))
-        except NotFoundError:  # its folder is there, its first segment not yet
-            found.append(None)
     return found
 
 
@@ -109,18 +123,25 @@ def summarise(
             gpu_hours=hours,
             spend_usd=dollars(hours, cost),
             straggler_tax=Ratio.missing("ratio", NO_STEPS, level=Level.LOG),
+            recoverable_gpu_hours=Measure.missing("GPU-hours", NO_STEPS, level=Level.LOG),
             recoverable_usd=Measure.missing("USD", NO_STEPS, level=Level.LOG),
             dominant_cause="unknown: " + NO_STEPS,
             coverage="job record only",
         )
     metrics = job_metrics(analysed.loaded, analysed.result, analysed.ledger, cost)
-    relative = analysed.loaded.matrix.time_is_relative
+    relative = analysed.loaded.matrix.time_is_relative or analysed.loaded.world_is_unknown
     found = analysed.result.coverage
     return JobSummary(
-        **common | {"world_size": analysed.loaded.matrix.world_size},
+        **common
+        | {
+            "world_size": None
+            if analysed.loaded.world_is_unknown
+            else analysed.loaded.matrix.world_size
+        },
         gpu_hours=metrics["gpu_hours"],
         spend_usd=metrics["spend_usd"],
         straggler_tax=analysed.result.tax_ratio,
+        recoverable_gpu_hours=metrics["recoverable_gpu_hours"],
         recoverable_usd=metrics["recoverable_usd"],
         dominant_cause=dominant_loss(ledger_lines(analysed.ledger, relative=relative)),
         coverage=f"{found.ranks_used} of {found.ranks_expected} ranks, "
@@ -133,6 +154,8 @@ def recorded_gpu_hours(job: dict[str, Any]) -> Measure:
     if job.get("gpu_hours") is not None:
         return Measure(float(job["gpu_hours"]), "GPU-hours", level=Level.LOG, inputs=("gpu_hours",))
     if job.get("start_us") and job.get("end_us") and job.get("world_size"):
+        if job["end_us"] < job["start_us"]:
+            return Measure.missing("GPU-hours", "its record ends before it starts", level=Level.LOG)
         hours = (job["end_us"] - job["start_us"]) / US_PER_HOUR * job["world_size"]
         return Measure(
             hours, "GPU-hours", level=Level.LOG, inputs=("start_us", "end_us", "world_size")

@@ -7,11 +7,11 @@ from decimal import Decimal
 from fractions import Fraction
 
 from steptax.app.compute.cost import exact_usd, split_to_cents
-from steptax.app.compute.ledger import TITLES, Ledger
+from steptax.app.compute.ledger import OVERLAP, TITLES, Ledger, share_of
 from steptax.app.format import format_share, format_value
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.models import LedgerLine
-from steptax.app.views.price import RELATIVE_TIME
+from steptax.app.views.price import NO_WORLD, RELATIVE_TIME
 
 #: Buckets that are not a loss: the ranks' own computing, and what nobody split.
 NOT_LOSS = ("compute", "unsplit")
@@ -38,6 +38,8 @@ def ledger_note(ledger: Ledger, loaded: LoadedJob) -> str:
     """What the ledger covers, and what it does not."""
     if loaded.matrix.time_is_relative:
         return f"Shares of the recorded steps only: {RELATIVE_TIME}."
+    if loaded.world_is_unknown:
+        return f"Shares of the recorded steps only: {NO_WORLD}."
     paid_hours = float(ledger.paid_gpu_us) / 3.6e9
     text = (
         f"Covers the {len(loaded.matrix.steps):,} recorded steps of this window: "
@@ -87,12 +89,14 @@ def add_ledgers(ledgers: Sequence[Ledger], price: Decimal | None) -> tuple[Ledge
         held = totals.get(bucket)
         missing = unmeasured.get(bucket, 0)
         note = f"not measured in {missing} of {len(ledgers)} jobs" if missing else None
+        if held is not None and held < 0:
+            note = OVERLAP
         lines.append(
             LedgerLine(
                 bucket,
                 title,
                 None if held is None else float(held / US_PER_S),
-                None if held is None or not paid else float(held / paid),
+                share_of(held, paid),
                 money.get(bucket),
                 bucket not in NOT_LOSS,
                 note,

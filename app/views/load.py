@@ -48,6 +48,11 @@ class LoadedJob:
     newest_us: int | None
     from_ops: bool
 
+    @property
+    def world_is_unknown(self) -> bool:
+        """Whether nothing says how many ranks the job has: a log of it need not."""
+        return self.matrix.of_job and not self.job.get("world_size")
+
 
 def load_job(ws: Workspace, job: dict[str, Any], *, last_steps: int | None) -> LoadedJob:
     """Load the last ``last_steps`` steps (all when None) of ``job``, a row of ``ws.jobs()``.
@@ -64,8 +69,7 @@ def load_job(ws: Workspace, job: dict[str, Any], *, last_steps: int | None) -> L
     raise NotFoundError(
         f"job {job_id!r} has no steps",
         where=str(ws.root),
-        hint="only its job record is stored; import per-rank steps: steptax ingest steps FILE --job"
-        f" {job_id}",
+        hint=f"import per-rank steps: steptax ingest steps FILE --job {job_id}",
     )
 
 
@@ -93,18 +97,30 @@ def _from_steps(
             f"{MAX_ROWS:,} rank rows"
         )
     rows = ws.engine.run("step_rows", job_id=job["job_id"], first_step=begin, last_step=last)
-    columns = _arrays(rows, ("step", "rank", *_COLUMNS))
+    return from_rows(job, rows, places, span, Window(begin, last, first, last, note))
+
+
+def from_rows(
+    job: dict[str, Any],
+    rows: pa.Table,
+    places: dict[int, dict[str, Any]],
+    span: dict[str, Any],
+    window: Window,
+) -> LoadedJob:
+    """The rank rows of ``window`` as a matrix; ``span`` is the job's row of ``step_span``."""
+    ranks = max(1, int(span["ranks"]))
     matrix = build_matrix(
-        columns,
+        _arrays(rows, ("step", "rank", *_COLUMNS)),
         world_size=max(int(job.get("world_size") or 0), _expected(places, ranks)),
         topology=_topology(places),
         expected_ranks=_expected(places, ranks),
         time_is_relative=job.get("time_basis") == "relative",
+        of_job=job.get("time_basis") == "log" and ranks == 1,
     )
     return LoadedJob(
         job,
         matrix,
-        Window(begin, last, first, last, note),
+        window,
         places,
         int(span["attempt"]),
         None if span["newest_us"] is None else int(span["newest_us"]),
@@ -206,5 +222,6 @@ def load_step(ws: Workspace, job_id: str, step: int) -> LoadedJob:
         expected_ranks=ranks,
         work_is_partial=partial,
         time_is_relative=job.get("time_basis") == "relative",
+        of_job=job.get("time_basis") == "log" and ranks == 1,
     )
     return LoadedJob(job, matrix, window, places, 0, None, from_ops=partial)

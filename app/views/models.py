@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steptax.app.compute.measure import Measure
+from steptax.app.views.comparison_models import Blame, Comparison
+from steptax.app.views.report_models import Beside, Reports
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -102,6 +104,10 @@ class Card:
     excess_against: str
     persistence: Measure
     stability: Measure
+    since: str
+    """Since when the culprit is slow, in words, or why that is not known."""
+    since_step: int | None
+    """Its first slow step; None where it was slow from the first step looked at."""
     probable_cause: str
     evidence_for: tuple[str, ...]
     evidence_against: tuple[str, ...]
@@ -295,6 +301,13 @@ class JobView:
     heat: HeatMap
     grid: Grid | None
     ranks: tuple[RankRow, ...]
+    blame: Blame
+    comparison: Comparison
+    """The same steps by other references and other detectors."""
+    reports: Reports
+    """What other tools and the job's log say."""
+    beside: tuple[Beside, ...]
+    """What the log printed of the whole job, each figure beside ours."""
     version: str
 
 
@@ -313,6 +326,7 @@ class JobSummary:
     gpu_hours: Measure
     spend_usd: Measure
     straggler_tax: Measure
+    recoverable_gpu_hours: Measure
     recoverable_usd: Measure
     dominant_cause: str
     coverage: str

@@ -9,6 +9,16 @@ from steptax.app.views.models import Price
 
 NO_PRICE = "no price is set: give one per GPU-hour (--price, or the field at the top of the page)"
 RELATIVE_TIME = "durations in this source are normalised, so shares hold and absolute values do not"
+NO_WORLD = (
+    "the log of the job does not say how many ranks it has: ingest it with --world-size as well"
+)
+
+
+def price_text(usd_per_gpu_hour: Decimal) -> str:
+    """A price as it was given: cents at least, and no digit of it rounded away."""
+    exact = usd_per_gpu_hour.normalize()
+    cents = exact.quantize(Decimal("0.01")) if exact < 10**9 else exact
+    return f"${cents if cents == exact else exact:,f} per GPU-hour"
 
 
 def price_view(usd_per_gpu_hour: Decimal | None, note: str | None = None) -> Price:
@@ -17,7 +27,7 @@ def price_view(usd_per_gpu_hour: Decimal | None, note: str | None = None) -> Pri
         return Price(None, "no price is set")
     return Price(
         usd_per_gpu_hour,
-        f"list price ${usd_per_gpu_hour:,.2f} per GPU-hour, {note or 'you set it'}",
+        f"list price {price_text(usd_per_gpu_hour)}, {note or 'you set it'}",
     )
 
 

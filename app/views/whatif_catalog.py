@@ -106,7 +106,11 @@ _ENTRIES: dict[str, Entry] = {
             "observed_h": 1_296.0,
             "observed_gpus": 16_384.0,
         },
-        instead=(("observed_failures", "observed_h", "observed_gpus"), ("mtbf_gpu_h",)),
+        instead=(
+            ("observed_failures", "observed_h", "observed_gpus"),
+            ("counts", "observed_h", "observed_gpus"),
+            ("mtbf_gpu_h",),
+        ),
         traps=("goodput-hides-risk",),
         sweep=Sweep(
             "Time between interruptions by size of the job",
@@ -202,6 +206,13 @@ _ENTRIES: dict[str, Entry] = {
         instead=(("device",), ("peak_tflops", "peak_basis")),
         traps=("mfu-peak", "mfu-convention", "mfu-selection", "hfu-as-mfu"),
     ),
+    "train-time": Entry(
+        example={"devices": 1_024.0, "tflops": 140.0, "params": 175e9, "peak_tflops": 312.0},
+        asked={"tokens": 300e9},
+        instead=(("params",), ("layers", "hidden", "vocab", "seq_len_tokens")),
+        traps=("hfu-as-mfu", "mfu-peak"),
+        sweep=Sweep("Run by devices", "devices", ("run_d", "ceiling_d"), 1 / 16, 16, "days"),
+    ),
     "any-slow": Entry(
         example={"ranks": 100.0, "slow_ratio": 0.01},
         instead=(("slow_ratio",), ("observed_ranks", "observed_slow")),
@@ -217,7 +228,13 @@ _ENTRIES: dict[str, Entry] = {
     ),
     "waste": Entry(
         example={"delay_ratio": 0.3459},
-        instead=(("slowdown",), ("delay_ratio",), ("waste_ratio",), ("actual_h",)),
+        instead=(
+            ("slowdown",),
+            ("delay_ratio",),
+            ("waste_ratio",),
+            ("actual_h",),
+            ("healthy_per_min", "slow_per_min"),
+        ),
         traps=("slowdown-is-not-waste", "weighting"),
     ),
     "stragglar": Entry(

@@ -21,7 +21,7 @@ from steptax.app.compute.steps import StepMatrix
 from steptax.app.compute.straggler_result import StragglerResult
 from steptax.app.errors import UserError
 from steptax.app.views.load import LoadedJob
-from steptax.app.views.price import RELATIVE_TIME
+from steptax.app.views.price import NO_WORLD, RELATIVE_TIME
 
 REPLICATES = 400
 
@@ -68,6 +68,13 @@ class Facts:
     def count(self, value: float, unit: str = "") -> Measure:
         """A value without an interval."""
         return Measure(value, unit, level=self.level)
+
+    @property
+    def ranks(self) -> Measure:
+        """Ranks of the job; a log of it need not say how many there are."""
+        if self.loaded.world_is_unknown:
+            return self.none("", NO_WORLD)
+        return self.count(float(self.part.world_size))
 
     def parts_ms(self) -> dict[str, Measure]:
         """Mean compute, transfer, wait and rest of a step, in ms; they add up to it."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from steptax.app.compute.calculators.base import Calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.calculators.registry import calculator
 from steptax.app.compute.measure import Measure
+from steptax.app.format import UNKNOWN, format_measure, format_value
 from steptax.app.views.whatif_catalog import PRICE_INPUTS, Entry, entry
-from steptax.app.views.whatif_job import JobInputs
 from steptax.app.views.whatif_models import InputField, Known, Numbers, Origin, Value, Word
 from steptax.app.views.whatif_words import label_of, shown_value
+
+if TYPE_CHECKING:  # reading a job imports the store, which a calculator alone does not need
+    from steptax.app.views.whatif_job import JobInputs
 
 #: Digits of a measured input: what it is computed with is what a command can be given.
 _DIGITS = 6
@@ -76,15 +80,78 @@ def whatif_fields(
     return tuple(fields)
 
 
+@dataclass(frozen=True)
+class GivenInput:
+    """One input as a command passes it: typed, measured by a job, a price, or left out."""
+
+    name: str
+    unit: str
+    argument: object
+    """What the calculator is called with; None where it is left out."""
+    origin: Origin
+    basis: str
+
+    @property
+    def text(self) -> str:
+        """The value in words."""
+        argument = self.argument
+        if isinstance(argument, Measure):
+            if argument.value is not None and not self.unit:
+                return f"{argument.value:,.6g}"
+            return UNKNOWN if argument.value is None else format_measure(argument)
+        if isinstance(argument, tuple):
+            return f"{len(argument):,} values"
+        if isinstance(argument, float):
+            return format_value(argument, self.unit)
+        return "" if argument is None else str(argument)
+
+    def as_json(self) -> dict[str, Any]:
+        """The form that commands print."""
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "value": self.argument,
+            "origin": self.origin.value,
+            "basis": self.basis,
+        }
+
+
+def given_inputs(
+    chosen: Calculator[Any, Any],
+    given: Mapping[str, str],
+    *,
+    source: JobInputs | None = None,
+    price: Decimal | None = None,
+) -> tuple[GivenInput, ...]:
+    """The inputs of a command: what was typed, else what the job measured, else nothing.
+
+    Unlike on a page no example stands in: what a formula asks must then be typed.
+    """
+    out = []
+    fields = start_fields(chosen.name, given, source=source, price=price)
+    for parameter, field in zip(chosen.parameters, fields, strict=True):
+        argument: object = None
+        origin, basis = field.origin, field.origin_text
+        if parameter.name in given:
+            argument, origin, basis = given[parameter.name], Origin.TYPED, "you gave it"
+        elif origin in (Origin.MEASURED, Origin.PRICE):
+            argument = field.value if field.measure is None else field.measure
+            basis = "the price that is set" if origin is Origin.PRICE else basis
+        elif origin is Origin.EXAMPLE:
+            origin, basis = Origin.NONE, NOT_GIVEN
+        elif origin is Origin.NONE and basis != NOT_GIVEN:
+            argument = Measure.missing(parameter.unit, basis)
+        out.append(GivenInput(parameter.name, parameter.unit, argument, origin, basis))
+    return tuple(out)
+
+
 def _displaced(known: Entry, given: Collection[str]) -> set[str]:
     """Inputs whose start value gives way, because another way of saying it was typed."""
-    out: set[str] = set()
-    if not any(name in given for group in known.instead for name in group):
-        return out
-    for group in known.instead:
-        if not any(name in given for name in group):
-            out.update(group)
-    return out
+    typed = [group for group in known.instead if any(name in given for name in group)]
+    if not typed:
+        return set()
+    kept = {name for group in typed for name in group}
+    return {name for group in known.instead for name in group} - kept
 
 
 def _start(

@@ -12,21 +12,24 @@ from decimal import Decimal
 import numpy as np
 
 from steptax.app.compute.arrival import arrivals
+from steptax.app.compute.calculators.registry import CALCULATORS
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.rows import Floats
 from steptax.app.compute.steps import StepMatrix, without_inconsistent
 from steptax.app.compute.straggler import analyse_stragglers
 from steptax.app.compute.straggler_result import Kind
+from steptax.app.errors import UserError
+from steptax.app.views.bill import job_bill
+from steptax.app.views.learning import learning_inputs, loss_record
 from steptax.app.views.load import LoadedJob, load_job
 from steptax.app.views.whatif_events import FailureRecord, failure_record
 from steptax.app.views.whatif_facts import Facts
 from steptax.app.views.whatif_model_inputs import (
     device_a,
     equal_parts,
-    learning_inputs,
     mfu_inputs,
 )
-from steptax.app.views.whatif_models import Known, Numbers
+from steptax.app.views.whatif_models import Known, Numbers, Word
 from steptax.app.views.workspace import Workspace
 
 #: Reports of a job that are kept for extrapolation.
@@ -74,14 +77,34 @@ def job_inputs(
     arrived = arrivals(part, result.basis)
     told = result.basis.unknown is None and result.ranks is not None
     facts = Facts(loaded, result, part, arrived, told, price)
+    losses = loss_record(ws, job_id, price=price).last(last_steps)
     steps = len(loaded.matrix.steps)
     return JobInputs(
         job_id=job_id,
         basis=f"job {job_id}, {'all' if loaded.window.is_all else 'last'} {steps:,} steps",
-        inputs=_inputs(facts, failure_record(ws, loaded)),
+        inputs=_inputs(facts, failure_record(ws, loaded), job_bill(ws, loaded, price).metrics)
+        | {"learning-velocity": learning_inputs(losses)},
         work_us=_newest(arrived.work_us) if told else None,
         nodes=_nodes(loaded, part),
         level=result.basis.level,
+    )
+
+
+def learning_job_inputs(
+    ws: Workspace, job_id: str, *, last_steps: int | None = None, price: Decimal | None = None
+) -> JobInputs:
+    """What a job says of its learning alone: for that its losses do, without per-rank steps.
+
+    Raises NotFoundError for an unknown job.
+    """
+    record = loss_record(ws, job_id, price=price).last(last_steps)
+    return JobInputs(
+        job_id=job_id,
+        basis=f"job {job_id}, {record.basis}",
+        inputs={"learning-velocity": learning_inputs(record)},
+        work_us=None,
+        nodes=None,
+        level=Level.LOG,
     )
 
 
@@ -91,10 +114,12 @@ def _newest(work_us: Floats) -> Floats:
     return work_us[-steps:].copy()
 
 
-def _inputs(facts: Facts, failures: FailureRecord) -> dict[str, dict[str, Known]]:
+def _inputs(
+    facts: Facts, failures: FailureRecord, bill: Mapping[str, Measure]
+) -> dict[str, dict[str, Known]]:
     """Every input that a job can speak about, by calculator."""
     parts = facts.parts_ms()
-    ranks = facts.count(float(facts.part.world_size))
+    ranks = facts.ranks
     step = facts.ms(facts.result.step_us)
     spread = _spread(facts)
     mfu = mfu_inputs(facts, step)
@@ -130,17 +155,21 @@ def _inputs(facts: Facts, failures: FailureRecord) -> dict[str, dict[str, Known]
             "lengths_tokens": Numbers(
                 None, "tokens", "only sums over the sequences of a step are recorded"
             ),
-            "ranks": facts.count(float(facts.loaded.job.get("dp_size") or facts.part.world_size)),
+            "ranks": facts.count(float(dp)) if (dp := facts.loaded.job.get("dp_size")) else ranks,
             "equal_parts_tokens": equal_parts(facts),
         },
         "hot-spares": {"failures_per_h": failures.per_h, "nodes": _node_count(facts)},
-        "break-even": device_a(facts, mfu),
+        "break-even": device_a(facts, mfu, bill),
         "mfu": mfu,
         "any-slow": {
             "ranks": ranks,
-            "observed_ranks": facts.count(float(facts.result.coverage.ranks_used)),
+            # A log tells one step time of all ranks, so it shows none of them.
+            "observed_ranks": facts.none("", facts.why)
+            if facts.loaded.matrix.of_job
+            else facts.count(float(facts.result.coverage.ranks_used)),
             "observed_slow": _flagged(facts),
         },
+        "train-time": _train_time(facts, mfu),
         "waste": {"slowdown": facts.result.slowdown_ratio, "gpus": ranks},
         "stragglar": {
             "ranks": ranks,
@@ -148,7 +177,24 @@ def _inputs(facts: Facts, failures: FailureRecord) -> dict[str, dict[str, Known]
             "delay_ms": _delay(facts),
         },
         "busbw": {"ranks": ranks, "size_bytes": facts.none("bytes", NO_COLLECTIVES)},
-        "learning-velocity": learning_inputs(facts),
+    }
+
+
+def _train_time(facts: Facts, mfu: Mapping[str, Known]) -> dict[str, Known]:
+    """The job's own speed; its shape only in full parameters, as the closed forms are of a GPT."""
+    given = {
+        name: known.text if isinstance(known, Word) else known
+        for name, known in mfu.items()
+        if not isinstance(known, Numbers)
+    }
+    try:
+        speed = CALCULATORS["mfu"].run(given).measures()["tflops_per_device"]
+    except UserError as problem:
+        speed = facts.none("TFLOP/s", problem.message)
+    return {
+        "devices": facts.ranks,
+        "tflops": speed,
+        "params": mfu["params"],
     }
 
 

@@ -13,7 +13,6 @@ from steptax.app.compute.calculators.sequence_balance import fit_sequence_cost
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.peaks import peak
 from steptax.app.errors import UserError
-from steptax.app.views.price import NO_PRICE, RELATIVE_TIME
 from steptax.app.views.whatif_facts import Facts
 from steptax.app.views.whatif_models import Known, Numbers, Word
 
@@ -34,7 +33,7 @@ def mfu_inputs(facts: Facts, step: Measure) -> dict[str, Known]:
 
     return {
         "tokens_per_s": rate,
-        "devices": facts.count(float(facts.part.world_size)),
+        "devices": facts.ranks,
         "device": word(job.get("gpu_model"), "which device it runs on"),
         "dtype": word(job.get("dtype"), "its precision"),
         "params": number(job.get("params_active") or job.get("params_total"), "its parameters"),
@@ -49,8 +48,13 @@ def mfu_inputs(facts: Facts, step: Measure) -> dict[str, Known]:
     }
 
 
-def device_a(facts: Facts, mfu: Mapping[str, Known]) -> dict[str, Known]:
-    """The job's own device as A: its peak, and how well it is used."""
+def device_a(
+    facts: Facts, mfu: Mapping[str, Known], bill: Mapping[str, Measure]
+) -> dict[str, Known]:
+    """The job's own device as A: its peak, and how well it is used.
+
+    ``bill`` holds the metrics of the job's whole bill; its goodput is that of the whole job.
+    """
     job = facts.loaded.job
     found = peak(job.get("gpu_model"), job.get("dtype"))
     top = (
@@ -68,11 +72,13 @@ def device_a(facts: Facts, mfu: Mapping[str, Known]) -> dict[str, Known]:
     except UserError as problem:
         lacking = (mfu[name].reason for name in ("tokens_per_s", "device", "params"))
         used = facts.none("ratio", next(filter(None, lacking), problem.message))
+    if used.value is None and bill["mfu_ratio"].value is not None:
+        used = bill["mfu_ratio"]
     return {
         "a_peak_tflops": top,
         "a_mfu_ratio": used,
-        "a_goodput_ratio": facts.none("ratio", "step records do not hold the time between steps"),
-        "a_gpus": facts.count(float(facts.part.world_size)),
+        "a_goodput_ratio": bill["goodput_ratio"],
+        "a_gpus": facts.ranks,
     }
 
 
@@ -91,22 +97,3 @@ def equal_parts(facts: Facts) -> Measure:
     if length is None or length <= 0:
         return facts.none("tokens", "compute does not grow with the square of the length here")
     return Measure(length, "tokens", level=facts.level, inputs=("tokens", "seq_sq_sum"))
-
-
-def learning_inputs(facts: Facts) -> dict[str, Known]:
-    """Loss and dollars step by step; dollars need a price."""
-    loss = facts.part.loss
-    if loss is None or not np.isfinite(loss).any():
-        reason = "the job reports no loss"
-        return {name: Numbers(None, "", reason) for name in ("loss", "usd", "steps")}
-    there = np.isfinite(loss) & np.isfinite(facts.arrived.step_us)
-    known: dict[str, Known] = {
-        "loss": Numbers(tuple(float(v) for v in loss[there]), ""),
-        "steps": Numbers(tuple(float(v) for v in facts.part.steps[there]), ""),
-    }
-    if facts.price is None or facts.part.time_is_relative:
-        known["usd"] = Numbers(None, "USD", NO_PRICE if facts.price is None else RELATIVE_TIME)
-        return known
-    rate = float(facts.price) * facts.part.world_size / 3.6e9
-    known["usd"] = Numbers(tuple(float(us) * rate for us in facts.arrived.step_us[there]), "USD")
-    return known

@@ -27,10 +27,10 @@ class Workspace:
         return self.lake.root
 
     def jobs(self) -> list[dict[str, Any]]:
-        """Job rows, newest start first; jobs that only have steps or operations come last."""
+        """Job rows, newest start first; jobs without a record of their own come last."""
         rows: list[dict[str, Any]] = self.engine.run("job_list").to_pylist()
         known = {row["job_id"] for row in rows}
-        unlisted = self.job_ids_with_steps() - known
+        unlisted = (self.job_ids_with_steps() | self.job_ids_with_collectives()) - known
         return rows + [{"job_id": job} for job in sorted(unlisted)]
 
     def job_ids(self) -> list[str]:
@@ -57,9 +57,14 @@ class Workspace:
         """Jobs of which there are per-rank steps or operations."""
         return {*self.lake.job_ids("steps"), *self.lake.job_ids("ops")}
 
+    def job_ids_with_collectives(self) -> set[str]:
+        """Jobs of which there are collectives, or the state of communicators."""
+        return {*self.lake.job_ids("collectives"), *self.lake.job_ids("communicators")}
+
     def version(self, job_id: str | None = None) -> str:
         """Changes when rows of the job (of any job) or of the jobs table may have changed."""
-        parts = [self.lake.version(name, job_id) for name in ("steps", "ops", "ranks")]
+        names = ("steps", "ops", "ranks", "printed_metrics", "reported_scores")
+        parts = [self.lake.version(name, job_id) for name in names]
         return "-".join([*parts, self.lake.version("jobs")])
 
     def ingests(self, job_id: str | None = None) -> list[Commit]:

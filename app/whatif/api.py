@@ -12,8 +12,9 @@ import pyarrow as pa
 from steptax.app.whatif.analysis import THRESHOLD, analyse, prepare
 from steptax.app.whatif.errors import GraphError
 from steptax.app.whatif.estimate import per_rank_estimate
+from steptax.app.whatif.generic_rows import is_generic
 from steptax.app.whatif.report import WhatIfResult, build_result, refused_result
-from steptax.app.whatif.rows import rows_from_lake
+from steptax.app.whatif.rows import one_job, rows_from_lake
 from steptax.app.whatif.trace import JobSizes, Trace, make_trace, read_trace
 
 
@@ -34,9 +35,25 @@ def analyse_ops(
     ``threshold`` on; ``steps`` restricts the means; ``in_stream`` names further operation types
     that run on the compute stream; ``align_clocks`` corrects clocks that are off.
 
+    Operations of a profiler, which follow no schedule that is known, are analysed as lanes and
+    communications; the result has ``generic`` in place of ``analysis`` then.
+
     InputError when the rows are no trace of training steps. Where they are, but no dependency graph
     fits them, the result has the per-rank estimate and the reason.
     """
+    if is_generic(table):
+        # Imported here: its parts are of no use to other traces, and these start faster without.
+        from steptax.app.whatif.generic import analyse_generic
+
+        one_job(table)
+        return analyse_generic(
+            table,
+            _sizes(sizes),
+            price=price,
+            threshold=threshold,
+            steps=steps,
+            align_clocks=align_clocks,
+        )
     trace = make_trace(rows_from_lake(table, in_stream=in_stream), _sizes(sizes))
     return analyse_trace(
         trace, price=price, threshold=threshold, steps=steps, align_clocks=align_clocks

@@ -45,7 +45,7 @@ def sequence_signs(trace: Trace) -> tuple[SequenceSigns, ...]:
     out = []
     for stage in range(trace.stages):
         forward, backward = (
-            np.concatenate([trace.duration_s[ops] for ops in _passes(trace, stage, kind)])
+            np.concatenate([trace.duration_s[ops] for ops in passes_of(trace, stage, kind)])
             for kind in COMPUTE
         )
         x, y = (v - v.mean(axis=0, keepdims=True) for v in (forward, backward))
@@ -64,18 +64,20 @@ def rebalance_stages(analysis: Analysis, price: Price = None) -> Answer:
     The bound of moving layers between stages; see ``move_layers`` for whole layers.
     """
     trace, own = analysis.model.trace, analysis.model.work.own_s
+    works = [("all stages compute as much", lambda: equal_stages(trace, own))]
+    return ask(analysis, works, price)[0]
 
-    def work() -> Floats:
-        out = own.copy()
-        for kind in COMPUTE:
-            by_stage = [np.concatenate(_passes(trace, p, kind)) for p in range(trace.stages)]
-            means = [float(own[ops].mean()) for ops in by_stage]
-            for ops, mean in zip(by_stage, means, strict=True):
-                if mean > 0:
-                    out[ops] *= sum(means) / len(means) / mean
-        return out
 
-    return ask(analysis, [("all stages compute as much", work)], price)[0]
+def equal_stages(trace: Trace, work: Floats) -> Floats:
+    """``work`` [O, S, D] with every stage's computing scaled to the mean over stages."""
+    out = work.copy()
+    for kind in COMPUTE:
+        by_stage = [np.concatenate(passes_of(trace, p, kind)) for p in range(trace.stages)]
+        means = [float(work[ops].mean()) for ops in by_stage]
+        for ops, mean in zip(by_stage, means, strict=True):
+            if mean > 0:
+                out[ops] *= sum(means) / len(means) / mean
+    return out
 
 
 def move_layers(
@@ -87,6 +89,14 @@ def move_layers(
     stage do besides stays where it is. UserError when the counts do not fit.
     """
     trace, own = analysis.model.trace, analysis.model.work.own_s
+    check_layers(trace, layers, moved)
+    named = ", ".join(map(str, moved))
+    works = [(f"stages have {named} layers", lambda: with_layers(trace, own, layers, moved))]
+    return ask(analysis, works, price)[0]
+
+
+def check_layers(trace: Trace, layers: Sequence[int], moved: Sequence[int]) -> None:
+    """UserError when the counts of layers do not fit the stages or each other."""
     if not len(layers) == len(moved) == trace.stages:
         raise UserError(
             f"expected {trace.stages} layer counts, found {len(layers)} and {len(moved)}",
@@ -99,25 +109,24 @@ def move_layers(
             hint="each stage has one layer or more, and none is lost",
         )
 
-    def work() -> Floats:
-        out = own.copy()
-        for kind in COMPUTE:
-            by_stage = [_passes(trace, p, kind) for p in range(trace.stages)]
-            # Each pass of a virtual stage runs the layers of that chunk only.
-            per_pass = [n / len(c) for n, c in zip(layers, by_stage, strict=True)]
-            each = [
-                float(own[np.concatenate(c)].mean()) / n
-                for c, n in zip(by_stage, per_pass, strict=True)
-            ]
-            layer_s = median(each)
-            for p, chunks in enumerate(by_stage):
-                ops = np.concatenate(chunks)
-                change = (moved[p] - layers[p]) / len(chunks) * layer_s
-                out[ops] = np.maximum(out[ops] + change, 0.0)
-        return out
 
-    named = ", ".join(map(str, moved))
-    return ask(analysis, [(f"stages have {named} layers", work)], price)[0]
+def with_layers(trace: Trace, work: Floats, layers: Sequence[int], moved: Sequence[int]) -> Floats:
+    """``work`` [O, S, D] with ``moved`` instead of ``layers`` on the stages."""
+    out = work.copy()
+    for kind in COMPUTE:
+        by_stage = [passes_of(trace, p, kind) for p in range(trace.stages)]
+        # Each pass of a virtual stage runs the layers of that chunk only.
+        per_pass = [n / len(c) for n, c in zip(layers, by_stage, strict=True)]
+        each = [
+            float(work[np.concatenate(c)].mean()) / n
+            for c, n in zip(by_stage, per_pass, strict=True)
+        ]
+        layer_s = median(each)
+        for p, chunks in enumerate(by_stage):
+            ops = np.concatenate(chunks)
+            change = (moved[p] - layers[p]) / len(chunks) * layer_s
+            out[ops] = np.maximum(out[ops] + change, 0.0)
+    return out
 
 
 def without_gc(analysis: Analysis, price: Price = None) -> tuple[Answer, Answer]:
@@ -127,31 +136,35 @@ def without_gc(analysis: Analysis, price: Price = None) -> tuple[Answer, Answer]
     rank while the backward pass of the same micro-batch is not (Lin et al., OSDI'25, section 5.4).
     """
     trace, own = analysis.model.trace, analysis.model.work.own_s
-
-    def recorded() -> Floats:
-        out = own.copy()
-        if GC in trace.types:
-            out[trace.rows_of[GC]] = 0.0
-        return out
-
-    def inside() -> Floats:
-        out = own.copy()
-        for stage in range(trace.stages):
-            for ahead, back in zip(
-                _passes(trace, stage, FORWARD), _passes(trace, stage, BACKWARD), strict=True
-            ):
-                _calm(out, ahead, back)
-        return out
-
     first, second = ask(
         analysis,
         [
-            ("recorded garbage collection takes no time", recorded),
-            ("forward passes are not paused", inside),
+            ("recorded garbage collection takes no time", lambda: no_recorded_gc(trace, own)),
+            ("forward passes are not paused", lambda: no_pauses(trace, own)),
         ],
         price,
     )
     return first, second
+
+
+def no_recorded_gc(trace: Trace, work: Floats) -> Floats:
+    """``work`` [O, S, D] without what is recorded as garbage collection."""
+    out = work.copy()
+    if GC in trace.types:
+        out[trace.rows_of[GC]] = 0.0
+    return out
+
+
+def no_pauses(trace: Trace, work: Floats) -> Floats:
+    """``work`` [O, S, D] with paused forward passes as long as is typical."""
+    out = work.copy()
+    for stage in range(trace.stages):
+        ahead, back = (passes_of(trace, stage, kind) for kind in (FORWARD, BACKWARD))
+        if len(ahead) != len(back):
+            continue  # Virtual stages are recorded for one direction only: no pairs to compare.
+        for some, others in zip(ahead, back, strict=True):
+            _calm(out, some, others)
+    return out
 
 
 def _calm(work: Floats, ahead: npt.NDArray[np.intp], back: npt.NDArray[np.intp]) -> None:
@@ -173,17 +186,19 @@ def balance_microbatches(analysis: Analysis, price: Price = None) -> Answer:
     device fast.
     """
     trace, own = analysis.model.trace, analysis.model.work.own_s
+    works = [("all micro-batches of a step are equal", lambda: equal_microbatches(trace, own))]
+    return ask(analysis, works, price)[0]
 
-    def work() -> Floats:
-        out = own.copy()
-        for kind in COMPUTE:
-            for stage in range(trace.stages):
-                for ops in _passes(trace, stage, kind):
-                    rate = np.maximum(own[ops].mean(axis=(0, 1)), np.finfo(float).tiny)
-                    out[ops] = rate * (own[ops] / rate).mean(axis=(0, 2), keepdims=True)
-        return out
 
-    return ask(analysis, [("all micro-batches of a step are equal", work)], price)[0]
+def equal_microbatches(trace: Trace, work: Floats) -> Floats:
+    """``work`` [O, S, D] with the micro-batches of a step equal, workers at their own rates."""
+    out = work.copy()
+    for kind in COMPUTE:
+        for stage in range(trace.stages):
+            for ops in passes_of(trace, stage, kind):
+                rate = np.maximum(work[ops].mean(axis=(0, 1)), np.finfo(float).tiny)
+                out[ops] = rate * (work[ops] / rate).mean(axis=(0, 2), keepdims=True)
+    return out
 
 
 def rebalance_sequences(analysis: Analysis, squares: Floats, price: Price = None) -> Answer:
@@ -194,9 +209,9 @@ def rebalance_sequences(analysis: Analysis, squares: Floats, price: Price = None
     when the shape does not fit or the squares do not explain the times.
     """
     trace, own = analysis.model.trace, analysis.model.work.own_s
-    micro = len(_passes(trace, 0, FORWARD)[0])
+    micro = len(passes_of(trace, 0, FORWARD)[0])
     expected = (micro, *trace.shape[1:])
-    passes = [_passes(trace, p, kind) for p in range(trace.stages) for kind in COMPUTE]
+    passes = [passes_of(trace, p, kind) for p in range(trace.stages) for kind in COMPUTE]
     if any(len(ops) != micro for chunks in passes for ops in chunks):
         raise UserError("stages run different numbers of micro-batches", where="squares")
     if squares.shape != expected:
@@ -229,7 +244,7 @@ def rebalance_sequences(analysis: Analysis, squares: Floats, price: Price = None
     return ask(analysis, [(question, lambda: out)], price)[0]
 
 
-def _passes(trace: Trace, stage: int, kind: str) -> list[npt.NDArray[np.intp]]:
+def passes_of(trace: Trace, stage: int, kind: str) -> list[npt.NDArray[np.intp]]:
     """Passes of one direction on one stage by virtual stage, in the order of micro-batches."""
     rows = trace.rows_of[kind]
     ops = np.arange(rows.start, rows.stop)

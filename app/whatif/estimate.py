@@ -32,7 +32,7 @@ def per_rank_estimate(trace: Trace) -> Measure:
     excess = float(compute.max(axis=(0, 2)).mean() - compute.mean())
     return Measure(
         step / (step - excess),
-        "ratio",
+        "x",
         level=Level.PHASES,
         inputs=("ops",),
         warnings=("per-rank estimate, no dependency graph: good to about 10 %",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -46,14 +46,25 @@ def recovered(
     per_day = share.map(lambda r: r * gpus * _DAY_S / _HOUR_S, "GPU-hours/day", "world_size")
     if gpus_warning is not None:
         hours, per_day = (warned(m, gpus_warning) for m in (hours, per_day))
+    return at_price(
+        Recovered(saved_s, share, hours, per_day, _unpriced("USD"), _unpriced("USD/day")), price
+    )
+
+
+def at_price(what: Recovered, price: Decimal | float | None) -> Recovered:
+    """The same at another ``price`` in USD per GPU-hour; without one the dollars are missing."""
     if price is None:
-        usd = Measure.missing("USD", NO_PRICE, level=Level.TRACE)
-        usd_per_day = Measure.missing("USD/day", NO_PRICE, level=Level.TRACE)
-    else:
-        rate = float(price)
-        usd = hours.map(lambda h: h * rate, "USD", "usd_per_gpu_hour")
-        usd_per_day = per_day.map(lambda h: h * rate, "USD/day", "usd_per_gpu_hour")
-    return Recovered(saved_s, share, hours, per_day, usd, usd_per_day)
+        return replace(what, usd=_unpriced("USD"), usd_per_day=_unpriced("USD/day"))
+    rate = float(price)
+    return replace(
+        what,
+        usd=what.gpu_hours.map(lambda h: h * rate, "USD", "usd_per_gpu_hour"),
+        usd_per_day=what.gpu_hours_per_day.map(lambda h: h * rate, "USD/day", "usd_per_gpu_hour"),
+    )
+
+
+def _unpriced(unit: str) -> Measure:
+    return Measure.missing(unit, NO_PRICE, level=Level.TRACE)
 
 
 def nothing_known(reason: str) -> Recovered:

@@ -98,7 +98,7 @@ def answer(
     return Answer(
         question,
         step_s,
-        saved.map(lambda s: whole / max(whole - s, _LEAST_STEP * whole), "ratio"),
+        saved.map(lambda s: whole / max(whole - s, _LEAST_STEP * whole), "x"),
         recovered(saved, whole, len(original), gpus, note, price),
         warnings,
     )
@@ -170,8 +170,14 @@ def faster(analysis: Analysis, pattern: str, factor: float, price: Price = None)
 def faster_network(analysis: Analysis, factor: float, price: Price = None) -> Answer:
     """Every transfer and collective is ``factor`` times as fast."""
     trace = analysis.model.trace
-    mask = np.isin(trace.op_type, [i for i, t in enumerate(trace.types) if t in NETWORK])
-    return _scaled(analysis, mask, factor, f"the network is {factor:g} times as fast", price)
+    return _scaled(
+        analysis, network(trace), factor, f"the network is {factor:g} times as fast", price
+    )
+
+
+def network(trace: Trace) -> Flags:
+    """[O] operations that move data."""
+    return np.isin(trace.op_type, [i for i, t in enumerate(trace.types) if t in NETWORK])
 
 
 def faster_device(
@@ -183,24 +189,32 @@ def faster_device(
     Computing, garbage collection and the optimiser scale; transfers do not.
     """
     trace = analysis.model.trace
-    scale = np.ones((trace.stages, trace.shape[2]))
+    by_op = device_rates(trace, rates)
     if isinstance(rates, Mapping):
-        for rank, rate in rates.items():
-            dp, stage = worker_of(trace, rank)
-            scale[stage, dp] = _positive(rate)
         question = f"{len(rates)} ranks compute at another rate"
     else:
-        scale[:] = _positive(rates)
         question = f"every device computes {rates:g} times as fast"
-    kinds = [i for i, t in enumerate(trace.types) if t in MEAN_IDEAL or t in trace.in_stream]
-    computing = np.isin(trace.op_type, kinds)
-    by_op = np.where(computing[:, None], scale[trace.op_stage], 1.0)
 
     def work() -> Floats:
         out: Floats = analysis.model.work.own_s / by_op[:, None, :]
         return out
 
     return ask(analysis, [(question, work)], price)[0]
+
+
+def device_rates(trace: Trace, rates: float | Mapping[int, float]) -> Floats:
+    """[O, D] what the work of each operation is divided by; see ``faster_device``."""
+    scale = np.ones((trace.stages, trace.shape[2]))
+    if isinstance(rates, Mapping):
+        for rank, rate in rates.items():
+            dp, stage = worker_of(trace, rank)
+            scale[stage, dp] = positive(rate)
+    else:
+        scale[:] = positive(rates)
+    kinds = [i for i, t in enumerate(trace.types) if t in MEAN_IDEAL or t in trace.in_stream]
+    computing = np.isin(trace.op_type, kinds)
+    out: Floats = np.where(computing[:, None], scale[trace.op_stage], 1.0)
+    return out
 
 
 def matching(trace: Trace, pattern: str) -> Flags:
@@ -218,7 +232,7 @@ def matching(trace: Trace, pattern: str) -> Flags:
 
 
 def _scaled(analysis: Analysis, mask: Flags, factor: float, question: str, price: Price) -> Answer:
-    scale = np.where(mask, 1.0 / _positive(factor), 1.0)
+    scale = np.where(mask, 1.0 / positive(factor), 1.0)
 
     def work() -> Floats:
         out: Floats = analysis.model.work.own_s * scale[:, None, None]
@@ -227,7 +241,8 @@ def _scaled(analysis: Analysis, mask: Flags, factor: float, question: str, price
     return ask(analysis, [(question, work)], price)[0]
 
 
-def _positive(factor: float) -> float:
+def positive(factor: float) -> float:
+    """The factor; UserError when it is no positive number."""
     if not (np.isfinite(factor) and factor > 0):
         raise UserError(f"a factor must be positive, not {factor}", hint="2 means twice as fast")
     return float(factor)

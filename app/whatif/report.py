@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from steptax.app.whatif.interval import BASIS, INPUTS, half_width, mean_measure,
 from steptax.app.whatif.money import Recovered, nothing_known, recovered
 from steptax.app.whatif.published import published_effect, published_result
 from steptax.app.whatif.trace import Floats
+
+if TYPE_CHECKING:
+    from steptax.app.whatif.generic import GenericAnalysis
 
 K = TypeVar("K")
 #: Above this discrepancy between simulation and measurement Lin et al. discard a job.
@@ -63,6 +66,8 @@ class WhatIfResult:
     reliable: bool
     findings: Findings
     analysis: Analysis | None
+    generic: GenericAnalysis | None = None
+    """In place of ``analysis`` where the trace is a profiler's, without a known schedule."""
 
     def warnings(self) -> tuple[str, ...]:
         """All that is to be known of the trace, once each."""
@@ -102,6 +107,8 @@ class WhatIfResult:
             "findings": self.findings.as_json(),
             **self.recovered.as_json(),
         }
+        if self.generic is not None:
+            out |= self.generic.as_json()
         if not (published and analysis is not None):
             out["launch_slowdown"] = self.launch_slowdown.as_json()
         out["warnings"] = list(self.warnings())
@@ -122,11 +129,11 @@ def build_result(analysis: Analysis, price: Decimal | float | None = None) -> Wh
     scale = 1 / analysis.ideal_finish_s
 
     def slowdowns(keys: Iterable[K], values: Floats) -> dict[K, Measure]:
-        rows = mean_measures(values, "ratio", scale=scale, error_ratio=error)
+        rows = mean_measures(values, "x", scale=scale, error_ratio=error)
         return dict(zip(keys, rows, strict=True))
 
     original = analysis.nodelay_s
-    total = mean_measure(original, "ratio", scale=scale, error_ratio=error, warnings=said)
+    total = mean_measure(original, "x", scale=scale, error_ratio=error, warnings=said)
     loss_s = original - analysis.ideal_span_s
     saved = mean_measure(loss_s, "s", error_ratio=error, warnings=said)
     loss = float(loss_s.mean())
@@ -136,7 +143,7 @@ def build_result(analysis: Analysis, price: Decimal | float | None = None) -> Wh
         S=total,
         waste=total.map(lambda s: 1 - 1 / max(s, _LEAST_SLOWDOWN), "ratio"),
         launch_slowdown=mean_measure(
-            model.work.base_s, "ratio", scale=1 / float(analysis.nodelay_finish_s.mean())
+            model.work.base_s, "x", scale=1 / float(analysis.nodelay_finish_s.mean())
         ),
         S_by_optype=slowdowns(analysis.by_type_s, np.stack(list(analysis.by_type_s.values()))),
         S_by_stage=slowdowns(range(trace.stages), analysis.by_stage_s.T),
@@ -160,9 +167,7 @@ def build_result(analysis: Analysis, price: Decimal | float | None = None) -> Wh
         replay_error=Measure(
             analysis.replay_error_ratio, "ratio", level=Level.TRACE, inputs=INPUTS
         ),
-        estimate=Measure.missing(
-            "ratio", "the dependency graph gives S itself", level=Level.PHASES
-        ),
+        estimate=Measure.missing("x", "the dependency graph gives S itself", level=Level.PHASES),
         reliable=reliable,
         findings=trace.findings,
         analysis=analysis,
@@ -176,9 +181,9 @@ def refused_result(findings: Findings, reason: str, estimate: Measure) -> WhatIf
         return Measure.missing(unit, reason, level=Level.TRACE)
 
     return WhatIfResult(
-        S=missing(),
+        S=missing("x"),
         waste=missing(),
-        launch_slowdown=missing(),
+        launch_slowdown=missing("x"),
         S_by_optype={},
         S_by_stage={},
         S_by_dp_rank={},

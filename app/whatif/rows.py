@@ -134,6 +134,12 @@ def rows_from_lake(
     table: pa.Table, *, in_stream: Collection[str] = (), where: str = "ops"
 ) -> OpRows:
     """Rows of the ``ops`` table of one job; see ``rows_from_arrow``."""
+    one_job(table, where)
+    return rows_from_arrow(table, LAKE_COLUMNS, unit="ns", in_stream=in_stream, where=where)
+
+
+def one_job(table: pa.Table, where: str = "ops") -> None:
+    """InputError unless all rows are of one job."""
     jobs = _distinct_jobs(table)
     if len(jobs) > 1:
         raise InputError(
@@ -141,7 +147,6 @@ def rows_from_lake(
             where=where,
             hint="give the operations of one job",
         )
-    return rows_from_arrow(table, LAKE_COLUMNS, unit="ns", in_stream=in_stream, where=where)
 
 
 def rows_from_arrow(

@@ -57,7 +57,7 @@ class Identity:
         return {**place, **self._topology}
 
     def job_row(
-        self, state: str | None, start_us: int, end_us: int | None, gpu_model: str | None
+        self, state: str | None, start_us: int | None, end_us: int | None, gpu_model: str | None
     ) -> dict[str, Any]:
         """What is known of the job. ``start_us`` and ``gpu_model`` hold unless stated."""
         return {

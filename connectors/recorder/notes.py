@@ -27,11 +27,13 @@ class Notes:
         self.last_misuse = what
         self.say(topic, f"{what} (more of it is only counted, see stats)")
 
-    def failed(self, doing: str, error: BaseException) -> None:
+    def failed(self, doing: str, error: BaseException, topic: str | None = None) -> None:
         """Something that the recorder tried did not work; training goes on without it."""
         self.errors += 1
         self.last_error = f"{doing}: {type(error).__name__}: {_words(error)}"
-        self.say(doing, f"{self.last_error} (training goes on; more of it is only counted)")
+        self.say(
+            topic or doing, f"{self.last_error} (training goes on; more of it is only counted)"
+        )
 
     def caught(self, doing: str, error: Exception) -> None:
         """An exception that must not reach the training loop: misuse when a value was wrong."""

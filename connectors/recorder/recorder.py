@@ -10,11 +10,13 @@ from typing import Any
 from steptax.connectors.recorder.blocks import PhaseBlock, StepBlock
 from steptax.connectors.recorder.book import StepBook
 from steptax.connectors.recorder.clock import SYSTEM_CLOCK, Clock
+from steptax.connectors.recorder.delivery import SPOOL_BYTES, Delivery
 from steptax.connectors.recorder.device import CudaDevice
 from steptax.connectors.recorder.hooks import Hooks, outcome
 from steptax.connectors.recorder.identity import Identity
 from steptax.connectors.recorder.notes import Notes
 from steptax.connectors.recorder.session import Session, Settings
+from steptax.connectors.recorder.target import read_target, read_token
 from steptax.connectors.recorder.timeline import CHECKPOINT, COMM, COMPUTE, H2D, INPUT, OTHER
 from steptax.connectors.recorder.values import whole
 
@@ -34,11 +36,17 @@ DEVICE_WAIT_S = 2.0
 class StepRecorder:
     """Records the steps of one rank of a training job into a lake.
 
-    ``lake`` is the folder of the lake, ``job_id`` any text; ``rank`` and ``attempt`` count from 0,
-    as launchers do. ``job`` holds further columns of the ``jobs`` table, written by rank 0;
-    ``topology`` this rank's coordinates (tp, pp, dp, cp, ep). Rows are written every ``flush_s``
-    seconds by a thread; at most ``queue_limit`` of them wait when the disk does not take them, then
-    the oldest are dropped and counted.
+    ``lake`` is the folder of the lake, the URL of a collector (``https://host:8600``, see ``steptax
+    collect``) or one that fsspec reaches (``s3://bucket/lake``). ``job_id`` is any text; ``rank``
+    and ``attempt`` count from 0, as launchers do. ``job`` holds further columns of the ``jobs``
+    table, written by rank 0; ``topology`` this rank's coordinates (tp, pp, dp, cp, ep). Rows are
+    written every ``flush_s`` seconds by a thread; at most ``queue_limit`` of them wait when the
+    disk does not take them, then the oldest are dropped and counted.
+
+    What goes to a URL waits in ``spool``, a folder on the node's own disk, until it has been taken;
+    one rank of the node sends for all. Beyond ``spool_bytes`` the oldest rows are dropped, counted
+    and said in the heartbeat. ``token`` (else the environment's STEPTAX_TOKEN) authorises at a
+    collector.
 
     ``cuda``: times phases by CUDA events once torch has initialised CUDA ("auto" and True; True
     says so when it has not), or never (False). ``encoding`` of the steps: "auto" is Parquet where
@@ -70,14 +78,23 @@ class StepRecorder:
         clock: Clock = SYSTEM_CLOCK,
         cuda: bool | str = "auto",
         encoding: str = "auto",
+        token: str | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        spool_bytes: int = SPOOL_BYTES,
     ) -> None:
         self._prepare(clock, watch_cuda=cuda is not False)
         try:
             if not float(flush_s) > 0:
                 raise ValueError(f"flush_s must be above 0, not {flush_s}")
             identity = Identity(job_id, rank, world_size, attempt, job, topology, self._notes)
+            delivery = Delivery(
+                read_target(lake),
+                read_token(token),
+                None if spool is None else os.fsdecode(spool),
+                whole(spool_bytes),
+            )
             self._settings = Settings(
-                os.fsdecode(lake),
+                delivery,
                 identity,
                 float(flush_s),
                 whole(queue_limit),
@@ -254,7 +271,9 @@ class StepRecorder:
 
         ``rows_*`` count rows of all tables, ``rows_dropped`` with the steps that the device never
         finished. ``steps_abandoned`` were left by an exception or never ended, ``steps_repeated``
-        had a number that this attempt had passed. ``overhead_us_mean`` is the mean time per step
+        had a number that this attempt had passed. On the way to a URL ``rows_written`` are in the
+        spool, and ``is_sender``, ``rows_sent``, ``rows_lost`` and ``sender_cpu_s`` tell of the
+        node's rows that this process sends. ``overhead_us_mean`` is the mean time per step
         that the training thread spent in the recorder, over every 16th step.
         """
         session, book, notes = self._session, self._book, self._notes
@@ -274,6 +293,7 @@ class StepRecorder:
             "errors": notes.errors,
             "last_error": notes.last_error,
             "overhead_us_mean": book.overhead_us_mean,
+            **({} if session is None else session.sink.stats()),
         }
 
     # -- inside ---------------------------------------------------------------------------------

@@ -44,17 +44,31 @@ class SegmentWriter:
 
         Raises OSError when the disk does not take them; nothing is visible then.
         """
-        steps = columns["step"] if table == "steps" else (0,)
-        if table == "steps" and self._encoder is not None:
-            data, suffix = self._encoder(columns, rows), "parquet"
-        else:
-            data, suffix = encode_json_lines(table, columns, rows), "jsonl"
-        unique = os.urandom(4).hex()
-        name = f"live-{now_us:017d}-{min(steps)}-{max(steps)}-{rows}-{unique}.{suffix}"
+        data, suffix = encode_segment(table, columns, rows, self._encoder)
+        name, _, _ = segment_name(table, columns, rows, now_us, suffix)
         folder = os.path.join(self._tables, table)
         if table != "jobs":
             folder = os.path.join(folder, self._job_folder)
         write_whole(folder, name, data)
+
+
+def encode_segment(
+    table: str, columns: Columns, rows: int, encoder: Encoder | None
+) -> tuple[bytes, str]:
+    """The bytes of a segment, and the suffix of its name."""
+    if table == "steps" and encoder is not None:
+        return encoder(columns, rows), "parquet"
+    return encode_json_lines(table, columns, rows), "jsonl"
+
+
+def segment_name(
+    table: str, columns: Columns, rows: int, now_us: int, suffix: str
+) -> tuple[str, int, int]:
+    """A new name, and the first and last step that it says."""
+    steps = columns["step"] if table == "steps" else (0,)
+    first, last = min(steps), max(steps)
+    unique = os.urandom(4).hex()
+    return f"live-{now_us:017d}-{first}-{last}-{rows}-{unique}.{suffix}", first, last
 
 
 def encode_json_lines(table: str, columns: Columns, rows: int) -> bytes:

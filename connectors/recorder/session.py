@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import Any, NamedTuple
 
 from steptax.connectors.recorder.book import StepBook
 from steptax.connectors.recorder.clock import Clock
 from steptax.connectors.recorder.columns import EVENT_KINDS
+from steptax.connectors.recorder.delivery import Delivery, make_sink
 from steptax.connectors.recorder.device import CudaDevice, DeviceName
 from steptax.connectors.recorder.identity import Identity
 from steptax.connectors.recorder.notes import Notes
 from steptax.connectors.recorder.parquet import steps_encoder
 from steptax.connectors.recorder.rows import FinishedStep
-from steptax.connectors.recorder.segments import Encoder, SegmentWriter, job_folder
-from steptax.connectors.recorder.shipper import Shipper, read_beat
+from steptax.connectors.recorder.segments import Encoder
+from steptax.connectors.recorder.shipper import Shipper
 from steptax.connectors.recorder.values import rank_list, text, whole
 
 #: How long closing waits for the disk.
@@ -25,7 +25,7 @@ DISK_WAIT_S = 30.0
 class Settings(NamedTuple):
     """What a recorder was made with, checked."""
 
-    root: str
+    delivery: Delivery
     identity: Identity
     flush_s: float
     queue_limit: int
@@ -46,20 +46,21 @@ class Session:
         self._device = DeviceName(None, None)
         self.encoding = settings.encoding
         now_us = clock.wall_ns() // 1000
-        beat_path = (
-            os.path.join(settings.root, "live", job_folder(identity.job_id)),
-            f"rank-{identity.rank:06d}.json",
-        )
-        self._job_start_us = now_us
+        self.sink = make_sink(settings.delivery, identity, self._encoder(), notes)
+        self._job_start_us: int | None = now_us
         if identity.attempt > 0:
-            # A further attempt goes on with the job: its start is the first attempt's.
-            with contextlib.suppress(TypeError, ValueError):
-                self._job_start_us = whole(read_beat(beat_path).get("job_start_us"))
+            # A further attempt goes on with the job: its start is the first attempt's. Where that
+            # cannot be seen it is left open, and what the first attempt has said holds.
+            last = self.sink.last_beat()
+            if last is None:
+                self._job_start_us = None
+            else:
+                with contextlib.suppress(TypeError, ValueError):
+                    self._job_start_us = whole(last.get("job_start_us"))
         self.shipper = Shipper(
-            SegmentWriter(settings.root, identity.job_id, self._encoder()),
+            self.sink,
             identity.key(),
             self._beat,
-            beat_path,
             clock,
             notes,
             flush_s=settings.flush_s,
@@ -127,7 +128,13 @@ class Session:
             self.shipper.events.put({"kind": kind, "start_us": start_us})
 
     def _encoder(self) -> Encoder | None:
-        """None: JSON Lines. Importing pyarrow takes a while: now, before training begins."""
+        """None: JSON Lines. Importing pyarrow takes a while: now, before training begins.
+
+        Rows on their way through a spool are packed with others and unpacked again: JSON Lines
+        unless Parquet was asked for.
+        """
+        if self.encoding == "auto" and self._settings.delivery.target.kind != "folder":
+            self.encoding = "jsonl"
         if self.encoding in ("auto", "parquet"):
             try:
                 encoder = steps_encoder()

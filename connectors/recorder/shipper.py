@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,25 +10,24 @@ from steptax.connectors.recorder.clock import Clock
 from steptax.connectors.recorder.notes import Notes
 from steptax.connectors.recorder.outbox import Outbox
 from steptax.connectors.recorder.rows import FinishedStep, step_columns
-from steptax.connectors.recorder.segments import SegmentWriter, replace_file
+from steptax.connectors.recorder.sinks import Sink
 
 #: Waiting rows of the small tables.
 SMALL_LIMIT = 1_000
 
 
 class Shipper(threading.Thread):
-    """Empties the outboxes into a lake every ``flush_s`` seconds until closed.
+    """Empties the outboxes into a sink every ``flush_s`` seconds until closed.
 
     ``identity`` holds the columns that are the same in every row of this rank. ``beat`` gives the
-    heartbeat, written to ``beat_folder/beat_name``.
+    heartbeat.
     """
 
     def __init__(
         self,
-        writer: SegmentWriter,
+        sink: Sink,
         identity: Mapping[str, Any],
         beat: Callable[[], dict[str, Any]],
-        beat_path: tuple[str, str],
         clock: Clock,
         notes: Notes,
         *,
@@ -43,10 +40,9 @@ class Shipper(threading.Thread):
         self.events: Outbox[dict[str, Any]] = Outbox(SMALL_LIMIT)
         self.jobs: Outbox[dict[str, Any]] = Outbox(SMALL_LIMIT)
         self.is_closed = False
-        self._writer = writer
+        self._sink = sink
         self._identity = dict(identity)
         self._beat = beat
-        self._beat_path = beat_path
         self._clock = clock
         self._notes = notes
         self._flush_s = flush_s
@@ -61,8 +57,8 @@ class Shipper(threading.Thread):
 
     @property
     def dropped(self) -> int:
-        """Rows that will never be on the disk, of all tables."""
-        return sum(box.dropped for box in self._boxes())
+        """Rows that will never arrive, of all tables, as far as this process knows."""
+        return sum(box.dropped for box in self._boxes()) + self._sink.lost
 
     @property
     def waiting(self) -> int:
@@ -91,6 +87,7 @@ class Shipper(threading.Thread):
             box.give_up()
         self.is_closed = True
         self._sign_of_life()
+        self._guarded("sending records", self._sink.close)
 
     def _boxes(self) -> tuple[Outbox[Any], ...]:
         return (self.ranks, self.steps, self.events, self.jobs)
@@ -101,6 +98,7 @@ class Shipper(threading.Thread):
         self._flush("events", self.events, _columns_of_dicts)
         self._flush("jobs", self.jobs, _columns_of_dicts)
         self._sign_of_life()
+        self._guarded("sending records", self._sink.turn)
 
     def _flush(
         self,
@@ -117,7 +115,7 @@ class Shipper(threading.Thread):
             same = {**self._identity, "source": "recorder"}
             constant = {name: [value] * len(rows) for name, value in same.items()}
             constant["ingested_at_us"] = list(stamps)
-            self._writer.write(table, constant | columns_of(rows), len(rows), now_us)
+            self._sink.write(table, constant | columns_of(rows), len(rows), now_us)
 
         try:
             box.flush(write)
@@ -125,22 +123,15 @@ class Shipper(threading.Thread):
             self._notes.failed("writing records", error)
 
     def _sign_of_life(self) -> None:
+        self._guarded("writing the heartbeat", lambda: self._sink.beat(self._beat()))
+
+    def _guarded(self, doing: str, call: Callable[[], None]) -> None:
         try:
-            replace_file(*self._beat_path, json.dumps(self._beat()).encode())
+            call()
         except Exception as error:
-            self._notes.failed("writing the heartbeat", error)
+            self._notes.failed(doing, error)
 
 
 def _columns_of_dicts(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
-
-
-def read_beat(path: tuple[str, str]) -> dict[str, Any]:
-    """What an earlier attempt of this rank last said of itself; empty when nothing is there."""
-    try:
-        with open(os.path.join(*path), "rb") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -178,7 +178,21 @@ def summary(job_id: str, usd: Measure) -> JobSummary:
     hours = Measure(2.0, "GPU-hours")
     tax = Measure.missing("ratio", "no steps")
     return JobSummary(
-        job_id, None, None, None, "running", None, None, 8, hours, usd, tax, usd, "wait", "all"
+        job_id,
+        None,
+        None,
+        None,
+        "running",
+        None,
+        None,
+        8,
+        hours,
+        usd,
+        tax,
+        hours,
+        usd,
+        "wait",
+        "all",
     )
 
 

@@ -385,6 +385,18 @@ def test_amounts_in_dollars_and_hours() -> None:
     assert "0.500 GPU-hours" in waterfall_figure(LEDGER, "GPU-hours", DARK).layout.yaxis.ticktext[1]
 
 
+def test_the_share_beside_an_amount_is_that_of_the_time_not_of_its_cents() -> None:
+    cents = tuple(replace(line, usd=line.usd and Decimal("0.01")) for line in LEDGER)
+    text = waterfall_figure(cents, "$", LIGHT).layout.yaxis.ticktext[1]
+    assert "$0.01 · 25.0 %" in text
+
+
+def test_what_was_paid_is_all_of_it_where_parts_overlap_too() -> None:
+    below = replace(LEDGER[1], share=None, gpu_seconds=-18.0, note="negative")
+    figure = waterfall_figure((*LEDGER, below), "%", LIGHT)
+    assert figure.data[0].x[0] == 1.0
+
+
 def test_without_a_price_there_are_no_dollars_to_choose() -> None:
     unpriced = tuple(replace(line, usd=None) for line in LEDGER)
     assert units_of(unpriced) == ("%", "GPU-hours")

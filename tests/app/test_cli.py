@@ -11,6 +11,7 @@ import time
 
 import pytest
 import typer
+
 from steptax.app.cli import COMMANDS, build
 
 BEGIN = [sys.executable, "-c", "from steptax.app.entry import main; main()"]

@@ -56,7 +56,27 @@ CALLS: dict[str, dict[str, Any]] = {
         "params": 8e9,
     },
 }
+CALLS["train-time"] = {
+    "devices": 1024,
+    "tflops": 140,
+    "params": 175e9,
+    "tokens": 300e9,
+    "peak_tflops": 312,
+}
 OWN = sorted(CALLS)
+#: What-ifs: what they promise has an end.
+WHAT_IFS = (
+    *("kernel-speedup", "remove-worst", "backup-workers", "stragglar", "local-sgd", "gc-sync"),
+    *("sequence-balance", "checkpoint-interval", "hot-spares", "break-even"),
+)
+#: Inputs beyond ``CALLS`` that the ceiling of some needs.
+MORE: dict[str, dict[str, Any]] = {
+    "hot-spares": {"requeue_s": 1800, "swap_s": 60},
+    "break-even": {"b_peak_tflops": 2250, "b_mfu_ratio": 0.35, "b_goodput_ratio": 0.9},
+    "stragglar": {"delay_ms": 1.0},
+    "remove-worst": {"other_ms": 10},
+    "local-sgd": {"persistent_ratio": 0.02},
+}
 
 
 def test_only_losses_may_be_negative() -> None:
@@ -113,6 +133,8 @@ def test_sensitivity_is_the_headline_at_moved_inputs(name: str) -> None:
             (swing.low_input, swing.low_output),
             (swing.high_input, swing.high_output),
         ):
+            if swing.is_factor:
+                end = [value * end for value in CALLS[name][swing.parameter]]
             if output is None:
                 with pytest.raises(UserError):
                     entry.run({**CALLS[name], swing.parameter: end})
@@ -156,6 +178,74 @@ def test_unknown_parameter_lists_the_known(name: str) -> None:
     with pytest.raises(UserError) as caught:
         CALCULATORS[name].run({**CALLS[name], "colour": 1})
     assert CALCULATORS[name].parameters[0].name in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_answer_has_a_band_and_says_what_it_spans(name: str) -> None:
+    result = CALCULATORS[name].run(CALLS[name] | MORE.get(name, {}))
+    band = result.band
+    assert result.main.value is not None
+    assert band.low is not None
+    assert band.high is not None
+    assert band.low <= result.main.value <= band.high
+    assert band.low < band.high
+    assert band.basis
+    assert any(swing.width > 0 for swing in result.sensitivity)
+
+
+@pytest.mark.parametrize("name", WHAT_IFS)
+def test_no_what_if_promises_more_than_its_ceiling(name: str) -> None:
+    result = CALCULATORS[name].run(CALLS[name] | MORE.get(name, {}))
+    reached = {
+        "hot-spares": "benefit_ratio",
+        "checkpoint-interval": "useful_at_best_ratio",
+    }.get(name, result.headline)
+    ceiling, value = result.measures()["ceiling"], result.measures()[reached]
+    assert ceiling.value is not None
+    assert value.value is not None
+    assert ceiling.unit == value.unit
+    assert value.value <= ceiling.value * (1 + 1e-12)
+
+
+def test_a_measured_interval_makes_the_band() -> None:
+    entry = CALCULATORS["waste"]
+    result = entry.run({"slowdown": Measure(1.25, "x", 1.2, 1.3), "gpus": 8})
+    assert result.band.low == pytest.approx(1 - 1 / 1.2)
+    assert result.band.high == pytest.approx(1 - 1 / 1.3)
+    assert "measured" in result.band.basis
+
+
+def test_all_faults_are_said_at_once() -> None:
+    with pytest.raises(UserError) as caught:
+        CALCULATORS["kernel-speedup"].run(
+            {"compute_ms": -1, "comm_ms": "3 parsecs", "accelerated_ratio": 1.5, "colour": 1}
+        )
+    assert caught.value.where is not None
+    assert set(caught.value.where.split(", ")) == {
+        *("colour", "compute_ms", "comm_ms", "wait_ms", "speedup", "accelerated_ratio")
+    }
+    assert caught.value.message.count("expected") == 5
+    assert caught.value.kind == "UserError"
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_slips_of_the_keyboard_are_refused_and_no_number_overflows(name: str) -> None:
+    entry = CALCULATORS[name]
+    for parameter in entry.parameters:
+        if parameter.kind in (Kind.CHOICE, Kind.TEXT):
+            continue
+        with pytest.raises(UserError) as caught:
+            entry.run({**CALLS[name], parameter.name: "1e300"})
+        assert caught.value.where == parameter.name
+        top = parameter.largest if parameter.maximum is None else parameter.maximum
+        given: Any = int(top) if parameter.kind is Kind.INT else top
+        if parameter.kind is Kind.REALS:
+            given = [top] * len(CALLS[name].get(parameter.name, [1.0]))
+        try:
+            result = entry.run({**CALLS[name], parameter.name: given})
+        except UserError:
+            continue  # It does not go together with the other inputs.
+        assert result.sentence
 
 
 def test_unknown_calculator_lists_the_known() -> None:

@@ -541,6 +541,7 @@ def test_an_overlap_within_the_tolerance_keeps_its_sign() -> None:
     )
     row = job_ledger(JOB, EVENTS, STEPS, matrices=[part]).row("host_gaps")
     assert row.gpu_us == -6 * 900
+    assert row.share_ratio is None
     assert row.note.startswith("negative")
 
 

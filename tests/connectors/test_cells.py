@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.connectors import cells
+from steptax.connectors.tables import cells
 
 GOOD, NULL, BAD = "good", "null", "bad"
 

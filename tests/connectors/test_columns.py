@@ -8,7 +8,8 @@ import pytest
 
 from steptax.app.errors import InputError
 from steptax.connectors.base import Options
-from steptax.connectors.columns import (
+from steptax.connectors.sources import Format
+from steptax.connectors.tables.columns import (
     Kind,
     Plan,
     Target,
@@ -18,9 +19,8 @@ from steptax.connectors.columns import (
     plain,
     split_unit,
 )
-from steptax.connectors.rows import Header
-from steptax.connectors.sources import Format
-from steptax.connectors.stephints import suggest_mapping
+from steptax.connectors.tables.rows import Header
+from steptax.connectors.tables.stephints import suggest_mapping
 
 TARGETS = (
     Target("rank", "rank", Kind.WHOLE, "global rank", ("global_rank", "worker"), required=True),

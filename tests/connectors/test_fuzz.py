@@ -39,7 +39,24 @@ def ops_record(i: int) -> dict[str, Any]:
     return dict(zip(OPS_HEAD, values, strict=True))
 
 
-RECORD = {"steps": steps_record, "ops": ops_record}
+def inspector_record(i: int) -> dict[str, Any]:
+    return {
+        "header": {"id": "0x1f", "rank": i % 4, "n_ranks": 4, "nnodes": 1},
+        "metadata": {"hostname": f"knö{i % 4}", "pid": 7 + i % 4},
+        "coll_perf": {
+            "coll": "AllReduce",
+            "coll_sn": 1000 + i,
+            "coll_msg_size_bytes": 1 << 20,
+            "coll_exec_time_us": 400 + i,
+            "coll_algobw_gbs": "nan",
+        },
+    }
+
+
+RECORD = {"steps": steps_record, "ops": ops_record, "nccl-inspector": inspector_record}
+#: Table and number of a record, where they are not called like the kind.
+TABLE = {"nccl-inspector": "collectives"}
+NUMBER = {"nccl-inspector": "seq"}
 
 
 def lines_of(kind: str, form: str) -> tuple[list[bytes], list[bytes]]:
@@ -53,7 +70,8 @@ def lines_of(kind: str, form: str) -> tuple[list[bytes], list[bytes]]:
 
 def rows_read(reader: Connector, batches: list[Batch]) -> list[dict[str, Any]]:
     """Rows of the connector's own table, without their place in the file."""
-    rows = [r for b in batches if b.table == reader.kind for r in b.rows.to_pylist()]
+    name = TABLE.get(reader.kind, reader.kind)
+    rows = [r for b in batches if b.table == name for r in b.rows.to_pylist()]
     for row in rows:
         row.pop("source_row")
         row.pop("op_id", None)
@@ -62,7 +80,7 @@ def rows_read(reader: Connector, batches: list[Batch]) -> list[dict[str, Any]]:
 
 def key_rows(reader: Connector, batches: list[Batch]) -> dict[int, dict[str, Any]]:
     """The same by step."""
-    return {row["step"]: row for row in rows_read(reader, batches)}
+    return {row[NUMBER.get(reader.kind, "step")]: row for row in rows_read(reader, batches)}
 
 
 def read(reader: Connector, path: Path) -> list[Batch]:
@@ -94,7 +112,11 @@ def hurt(draw: st.DrawFn, line: bytes) -> list[bytes]:
 
 
 CASES = pytest.mark.parametrize(
-    ("kind", "form"), [("steps", "csv"), ("steps", "jsonl"), ("ops", "csv"), ("ops", "jsonl")]
+    ("kind", "form"),
+    [
+        *(("steps", "csv"), ("steps", "jsonl"), ("ops", "csv"), ("ops", "jsonl")),
+        ("nccl-inspector", "jsonl"),
+    ],
 )
 FUZZ = settings(
     max_examples=60,

@@ -15,7 +15,7 @@ import pytest
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, table
 from steptax.connectors.base import Options
-from steptax.connectors.jobs_table import TARGETS, JobsConnector
+from steptax.connectors.tables.jobs import TARGETS, JobsConnector
 
 JOBS = JobsConnector()
 Shared = Callable[[str], Path]

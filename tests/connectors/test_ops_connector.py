@@ -15,10 +15,10 @@ import pytest
 
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
-from steptax.connectors import tabular
 from steptax.connectors.base import Options
-from steptax.connectors.meta import JobMeta, read_meta
-from steptax.connectors.ops import OpsConnector
+from steptax.connectors.tables import tabular
+from steptax.connectors.tables.meta import JobMeta, read_meta
+from steptax.connectors.tables.ops import OpsConnector
 
 OPS = OpsConnector()
 Shared = Callable[[str], Path]

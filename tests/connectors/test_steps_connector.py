@@ -18,7 +18,7 @@ import pytest
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Options
-from steptax.connectors.steps import StepsConnector
+from steptax.connectors.tables.steps import StepsConnector
 
 STEPS = StepsConnector()
 Shared = Callable[[str], Path]

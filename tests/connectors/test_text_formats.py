@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from steptax.app.errors import InputError
 from steptax.connectors import sources
-from steptax.connectors.csvlines import RECORD_LINES
-from steptax.connectors.csvrows import csv_header, cut_records, split_csv
-from steptax.connectors.jsonrows import json_header, split_json
 from steptax.connectors.sources import BadLine, Format, TextBlock, blocks, detect, head
+from steptax.connectors.tables.csvlines import RECORD_LINES
+from steptax.connectors.tables.csvrows import csv_header, cut_records, split_csv
+from steptax.connectors.tables.jsonrows import json_header, split_json
 
 
 def read_csv(data: bytes, tmp_path: Path, size: int = 1 << 20) -> tuple[list[Any], list[BadLine]]:

@@ -117,7 +117,9 @@ def test_pages_reach_data_through_views_only(path: Path) -> None:
         assert not name.startswith((*banned, *layers, "steptax.connectors")), name
 
 
-@pytest.mark.parametrize("name", ["executive", "job", "drill", "health"])
+@pytest.mark.parametrize(
+    "name", ["executive", "job", "drill", "health", "said", "collectives", "unstepped"]
+)
 def test_pages_are_thin(name: str) -> None:
     text = (ROOT / "pages" / f"{name}.py").read_text()
     assert len(text.splitlines()) <= 150

@@ -241,7 +241,8 @@ def test_only_a_running_job_is_drawn_again(
             heartbeat(lake, "worker", rank)
     at = show(JOB, job="worker", live=live)
     assert not at.exception
-    assert periods == [period]
+    # The what-if section is a fragment of its own, which nothing but its reader draws again.
+    assert periods == [period, None]
 
 
 def test_old_data_and_stopped_ranks_are_called_out(
@@ -279,3 +280,17 @@ def test_normalised_times_have_no_milliseconds(add: Add, show: Show, figures: Fi
     assert found["heat"]["spec"]["data"][0]["colorbar"]["title"]["text"] == "units"
     metrics = numbers(at)
     assert metrics["Spend"] == metrics["GPU-hours"] == "unknown"
+
+
+def test_other_detectors_are_shown_beside_the_card(add: Add, show: Show) -> None:
+    add("worker")
+    at = show(JOB, job="worker")
+    assert not at.exception
+    (shown,) = [e for e in at.expander if e.label == "How other detectors see it"]
+    said = "\n".join(caption.value for caption in shown.caption).replace("\\", "")
+    for words in ("**FALCON**", "**NVRx**", "rank 5 scores below 0.75", "fastest rank"):
+        assert words in said
+    for ideal in ("mean: S", "median: S", "p10: S", "min: S"):
+        assert ideal in said
+    assert "charged to: rank 5" in said
+    assert "persistent and" in said

@@ -26,7 +26,13 @@ class BackupWorkers(Result):
     headline: str = "net_gain"
 
     net_gain: Measure
+    ceiling: Measure
+    """Net gain if the gradients waited for came after the mean work: dropping more gives less."""
     step_speedup: Measure
+    waited_over_mean: Measure
+    """Step / mean work of a worker, waiting for N of N + b."""
+    waited_sd: Measure
+    """The same, in standard deviations above the mean."""
     cost_factor: Measure
     normalised_speedup: Measure
     break_even_cv_ratio: Measure
@@ -59,7 +65,8 @@ def backup_workers(
     even = _break_even_cv(workers, total, distribution)
     if cv_ratio is None:
         reason = "the spread between ranks was not given"
-        net = speedup = normalised = Measure.missing("x", reason)
+        net = speedup = normalised = most = over_mean = Measure.missing("x", reason)
+        above = Measure.missing("sd", reason)
         sentence = f"Waiting for {workers:,} of {total:,}"
     else:
         waited = standard_order_mean(workers, total, cv_ratio, distribution)
@@ -67,6 +74,13 @@ def backup_workers(
         plain = standard_order_mean(workers, workers, cv_ratio, distribution)
         speedup = Measure(gain, "x")
         net = Measure(gain / cost, "x")
+        most = Measure(max(gain * waited, gain) / cost, "x")
+        over_mean = Measure(waited, "x")
+        above = (
+            Measure((waited - 1) / cv_ratio, "sd")
+            if cv_ratio
+            else Measure.missing("sd", "there is no spread")
+        )
         normalised = Measure(plain / waited / cost, "x")
         verdict = "pays" if gain > cost else "does not pay"
         sentence = (
@@ -79,7 +93,10 @@ def backup_workers(
     return BackupWorkers(
         headline="break_even_cv_ratio" if cv_ratio is None else "net_gain",
         net_gain=net,
+        ceiling=most,
         step_speedup=speedup,
+        waited_over_mean=over_mean,
+        waited_sd=above,
         cost_factor=Measure(cost, "x"),
         normalised_speedup=normalised,
         break_even_cv_ratio=even,

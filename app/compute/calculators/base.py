@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from steptax.app.compute.calculators.arguments import measured_band, together, value_of
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.errors import UserError
@@ -25,7 +26,8 @@ SWING = 0.10
 class Swing:
     """What the headline does when one input moves from ``low_input`` to ``high_input``.
 
-    An output is None where the calculator has no answer at that input.
+    An output is None where the calculator has no answer at that input. Of a list, the inputs are
+    factors for all its values (``is_factor``).
     """
 
     parameter: str
@@ -34,6 +36,9 @@ class Swing:
     high_input: float
     low_output: float | None
     high_output: float | None
+    is_factor: bool = False
+    is_measured: bool = False
+    """The ends are a measured interval or the range of what was not given, not an assumed one."""
 
     @property
     def width(self) -> float:
@@ -41,6 +46,19 @@ class Swing:
         if self.low_output is None or self.high_output is None:
             return 0.0
         return abs(self.high_output - self.low_output)
+
+
+@dataclass(frozen=True)
+class Band:
+    """Where the headline may lie, and what makes it so; None where it has no value."""
+
+    low: float | None
+    high: float | None
+    basis: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The form that commands print."""
+        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +81,29 @@ class Result:
         """The headline's measure."""
         return self.measures()[self.headline]
 
+    @property
+    def band(self) -> Band:
+        """The headline's own band; else what the tornado of its inputs makes of it."""
+        main = self.main
+        if main.value is None:
+            return Band(None, None, main.reason or "")
+        if main.low is not None and main.high is not None:
+            return Band(main.low, main.high, "of the formula, over what was not given or counted")
+        measured = [swing for swing in self.sensitivity if swing.is_measured]
+        outputs = [
+            output
+            for swing in measured or self.sensitivity
+            for output in (swing.low_output, swing.high_output)
+            if output is not None
+        ]
+        return Band(
+            min([main.value, *outputs]),
+            max([main.value, *outputs]),
+            "each measured input alone over its interval"
+            if measured
+            else f"each input alone {SWING:.0%} either way".replace("%", " %"),
+        )
+
     def measures(self) -> dict[str, Measure]:
         """Every measure by its name, in the order in which the result declares them."""
         held = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -75,6 +116,7 @@ class Result:
         return {
             "headline": self.headline,
             "sentence": self.sentence,
+            "band": self.band.as_json(),
             "measures": {name: m.as_json() for name, m in self.measures().items()},
             "details": {
                 name: _plain(value)
@@ -128,35 +170,29 @@ class Calculator(Generic[P, R]):
         that is missing counts as not given. ``None`` too.
 
         Raises:
-            UserError: as calling it.
+            UserError: as calling it, of all arguments that are wrong at once.
         """
         known = {p.name: p for p in self.parameters}
-        for name in arguments:
-            if name not in known:
-                raise UserError(
-                    f"{self.name} has no parameter {name!r}", where=name, hint=", ".join(known)
-                )
+        faults = [
+            UserError(f"{self.name} has no parameter {name!r}", where=name, hint=", ".join(known))
+            for name in arguments
+            if name not in known
+        ]
         values: dict[str, Any] = {}
         bands: dict[str, tuple[float, float]] = {}
         levels: list[Level] = []
         for name, parameter in known.items():
-            value = arguments.get(name)
-            reason = "it is required"
-            if isinstance(value, Measure):
-                measure, value = value, value.value
-                reason = measure.reason or reason
-                levels += [] if measure.level is None else [measure.level]
-                if value is not None:
-                    value = parameter.convert(value, measure.unit)
-                if measure.low is not None and measure.high is not None:
-                    low, high = (
-                        parameter.clip(parameter.convert(v, measure.unit))
-                        for v in (measure.low, measure.high)
-                    )
-                    bands[name] = (low, high)
-            if value is None and parameter.required:
-                raise UserError(f"expected {parameter.expected}: {reason}", where=name)
-            values[name] = parameter.default if value is None else parameter.read(value)
+            given = arguments.get(name)
+            try:
+                values[name] = value_of(parameter, given)
+                if isinstance(given, Measure) and (band := measured_band(parameter, given)):
+                    bands[name] = band
+            except UserError as fault:
+                faults.append(fault)
+            if isinstance(given, Measure) and given.value is not None and given.level is not None:
+                levels.append(given.level)
+        if faults:
+            raise together(faults)
         result = self._compute(values)
         if levels:
             result = dataclasses.replace(
@@ -166,7 +202,7 @@ class Calculator(Generic[P, R]):
                     for name, measure in result.measures().items()
                 },
             )
-        swings = self._tornado(values, {**result.unknown, **bands})
+        swings = self._tornado(values, {**dict(result.unknown), **bands})
         return dataclasses.replace(result, sensitivity=swings)
 
     def _compute(self, values: Mapping[str, Any]) -> R:
@@ -179,15 +215,32 @@ class Calculator(Generic[P, R]):
         for parameter in self.parameters:
             value = values[parameter.name]
             band = bands.get(parameter.name)
-            if parameter.kind not in (Kind.REAL, Kind.INT) or not (value or band):
+            if parameter.kind is Kind.REALS and value:
+                low, high = 1 - SWING, 1 + SWING
+                ends: list[Any] = [tuple(v * factor for v in value) for factor in (low, high)]
+            elif parameter.kind in (Kind.REAL, Kind.INT) and (value or band):
+                low, high = band or _moved(parameter, value)
+                ends = [low, high]
+            else:
                 continue
-            ends = band or _moved(parameter, value)
-            outputs = (self._headline(values, parameter, end) for end in ends)
-            swings.append(Swing(parameter.name, parameter.unit, *ends, *outputs))
+            outputs = [self._headline(values, parameter, end) for end in ends]
+            is_list = parameter.kind is Kind.REALS
+            swings.append(
+                Swing(
+                    parameter.name,
+                    "x" if is_list else parameter.unit,
+                    low,
+                    high,
+                    outputs[0],
+                    outputs[1],
+                    is_factor=is_list,
+                    is_measured=band is not None,
+                )
+            )
         return tuple(sorted(swings, key=lambda swing: -swing.width))
 
     def _headline(
-        self, values: Mapping[str, Any], parameter: Parameter, value: float
+        self, values: Mapping[str, Any], parameter: Parameter, value: float | tuple[float, ...]
     ) -> float | None:
         """The headline with one value changed; None where the values do not go together."""
         try:

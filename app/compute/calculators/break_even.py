@@ -17,6 +17,8 @@ class BreakEven(Result):
     headline: str = "b_break_even_usd_per_gpu_hour"
 
     b_break_even_usd_per_gpu_hour: Measure
+    ceiling: Measure
+    """Break-even price if B's whole peak were used in every paid hour."""
     a_usd_per_eflop: Measure
     b_usd_per_eflop: Measure
     a_energy_usd_per_eflop: Measure
@@ -122,6 +124,13 @@ def break_even(
     return BreakEven(
         headline="a_usd_per_eflop" if b is None else "b_break_even_usd_per_gpu_hour",
         b_break_even_usd_per_gpu_hour=even,
+        ceiling=_break_even(
+            a_usd_per_gpu_hour,
+            a,
+            None if b_peak_tflops is None else _useful_eflop_per_h(b_peak_tflops, 1.0, 1.0),
+            energy_a,
+            energy_b,
+        ),
         a_usd_per_eflop=Measure((a_usd_per_gpu_hour + (energy_a.value or 0.0)) / a, "USD/EFLOP"),
         b_usd_per_eflop=_per_eflop(b_usd_per_gpu_hour, b, energy_b),
         a_energy_usd_per_eflop=_energy_per_eflop(energy_a, a),

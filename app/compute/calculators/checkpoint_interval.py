@@ -30,6 +30,8 @@ class CheckpointInterval(Result):
 
     best_interval_s: Measure
     useful_at_best_ratio: Ratio
+    ceiling: Ratio
+    """Useful if saving cost nothing and happened all the time: restarts are left."""
     useful_at_interval_ratio: Ratio
     young_s: Measure
     daly_s: Measure
@@ -87,6 +89,7 @@ def checkpoint_interval(
     return CheckpointInterval(
         best_interval_s=Measure(best, "s"),
         useful_at_best_ratio=Ratio(useful),
+        ceiling=Ratio(math.exp(-recover_s / mtbf_s)),
         useful_at_interval_ratio=_useful(interval_s, checkpoint_s, mtbf_s, recover_s),
         young_s=Measure(young_interval_s(checkpoint_s, mtbf_s), "s"),
         daly_s=Measure.missing("s", "a save takes more than twice the time between failures")

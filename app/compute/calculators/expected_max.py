@@ -23,7 +23,7 @@ DISTRIBUTIONS = ("normal", "lognormal", "exponential")
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedMax(Result):
-    """``standard_max``: m_N, in standard deviations above the mean; ``slowdown``: E[max] / mean.
+    """``slowdown``: E[max] / mean; ``standard_max``: m_N, that of normal draws in their sd.
 
     ``blom`` and ``gumbel`` are approximations of m_N, shown for comparison only.
     """
@@ -97,7 +97,11 @@ def expected_max(
         in_ms = Measure.missing("ms", "the mean work was not given")
     else:
         in_ms = slowdown.map(lambda factor: factor * mean_ms, "ms")
-    sentence = f"The slowest of {ranks:,} lies {m:.2f} standard deviations above the mean."
+    # m_N holds for independent normal ranks; of others the distance follows from the step itself.
+    above = m
+    if cv_ratio and slowdown.value is not None:
+        above = (slowdown.value - 1) / cv_ratio
+    sentence = f"The slowest of {ranks:,} lies {above:.2f} standard deviations above the mean."
     if slowdown.value is not None:
         sentence += f" The step takes {slowdown.value:.3f} times the mean work"
         if slowdown.low is not None and slowdown.high is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scipy.special import gammaincinv
@@ -27,6 +28,10 @@ class Failures(Result):
     no_failure_ratio: Ratio
     lost_gpu_hours: Measure
     lost_usd: Measure
+    counted: Measure
+    largest_cause_ratio: Ratio
+    causes: tuple[float, ...] = ()
+    """Share of each count in all of them, in the order given."""
 
 
 @calculator(
@@ -42,6 +47,13 @@ class Failures(Result):
     parameters=(
         Parameter("gpus", "", "GPUs of the job asked about", Kind.INT, minimum=1),
         Parameter("observed_failures", "", "failures counted", Kind.INT, minimum=0),
+        Parameter(
+            "counts",
+            "",
+            "failures counted by cause, instead of their sum; gives the share of each",
+            Kind.REALS,
+            minimum=0,
+        ),
         Parameter("observed_h", "h", "hours in which they were counted", above=0),
         Parameter("observed_gpus", "", "GPUs that ran in those hours", Kind.INT, minimum=1),
         Parameter(
@@ -57,6 +69,7 @@ def failures(
     *,
     gpus: int,
     observed_failures: int | None = None,
+    counts: Sequence[float] | None = None,
     observed_h: float | None = None,
     observed_gpus: int | None = None,
     mtbf_gpu_h: float | None = None,
@@ -71,8 +84,11 @@ def failures(
     is known, so that the mean time between failures is missing and has a lower bound.
 
     Raises:
-        UserError: neither or both of a count and a mean time; a count without its hours and GPUs.
+        UserError: neither or both of a count and a mean time; a count without its hours and GPUs;
+            counts that are not whole numbers, or beside their sum.
     """
+    if counts is not None:
+        observed_failures = _sum(counts, observed_failures)
     rate = _rate_per_gpu_h(observed_failures, observed_h, observed_gpus, mtbf_gpu_h)
     per_day = rate.map(lambda r: r * gpus * 24, "1/d")
     if run_h is None:
@@ -83,6 +99,9 @@ def failures(
         none = _none_in(expected)
     if lost_per_failure_s is None:
         lost = Measure.missing("GPU-hours", "the time that a failure costs was not given")
+    elif (rate.value or 0) * gpus * lost_per_failure_s > 3600:
+        # More would be lost than the run lasts.
+        lost = Measure.missing("GPU-hours", "the next failure comes before one is made good")
     else:
         lost = expected.map(lambda n: n * lost_per_failure_s / 3600 * gpus, "GPU-hours")
     mtbf = _inverse(rate, gpus)
@@ -101,9 +120,26 @@ def failures(
         no_failure_ratio=none,
         lost_gpu_hours=lost,
         lost_usd=priced(lost, usd_per_gpu_hour, usd_per_gpu_hour_high),
+        counted=Measure.missing("failures", "failures were not counted")
+        if observed_failures is None
+        else Measure(float(observed_failures), "failures"),
+        largest_cause_ratio=Ratio(None, reason="failures were not counted by cause")
+        if not observed_failures or counts is None
+        else Ratio(max(counts) / observed_failures),
+        causes=()
+        if not observed_failures or counts is None
+        else tuple(count / observed_failures for count in counts),
         sentence=sentence,
         warnings=("scaled as 1/N: failures are taken as independent and each GPU's own",),
     )
+
+
+def _sum(counts: Sequence[float], observed_failures: int | None) -> int:
+    if observed_failures is not None:
+        raise UserError("expected counts by cause or their sum, not both", where="counts")
+    if any(count != int(count) for count in counts):
+        raise UserError("expected whole numbers of failures", where="counts")
+    return int(sum(counts))
 
 
 def _rate_per_gpu_h(

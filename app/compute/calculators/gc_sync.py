@@ -17,6 +17,8 @@ class GcSync(Result):
     headline: str = "saved_ms"
 
     saved_ms: Measure
+    ceiling: Measure
+    """Saved if there were no pauses at all."""
     unsynchronised_ms: Measure
     synchronised_ms: Measure
     any_pause_ratio: Ratio
@@ -48,6 +50,7 @@ def gc_sync(
     apart, together = pause_ms * hit, pause_ms / every_steps
     return GcSync(
         saved_ms=Measure(apart - together, "ms"),
+        ceiling=Measure(apart, "ms"),
         unsynchronised_ms=Measure(apart, "ms"),
         synchronised_ms=Measure(together, "ms"),
         any_pause_ratio=Ratio(hit),

@@ -35,6 +35,8 @@ class HotSpares(Result):
 
     spares: Measure
     mean_in_repair: Measure
+    ceiling: Measure
+    """Benefit of a swap that takes no time."""
     cost_ratio: Measure
     benefit_ratio: Measure
     net_ratio: Measure
@@ -87,9 +89,15 @@ def hot_spares(
         if nodes is None
         else Measure(spares / nodes, "ratio")
     )
+    # The time lost to failures is a share of all time, so it cannot exceed it.
+    down = None if requeue_s is None else requeue_s / 3600 * failures_per_h
+    if down is not None and down > 1:
+        no_end = Measure.missing("ratio", "the next failure comes before the requeue is done")
+    else:
+        no_end = Measure.missing("ratio", "the times with and without a spare were not given")
     benefit = (
-        Measure.missing("ratio", "the times with and without a spare were not given")
-        if requeue_s is None or swap_s is None
+        no_end
+        if down is None or down > 1 or requeue_s is None or swap_s is None
         else Measure((requeue_s - swap_s) / 3600 * failures_per_h, "ratio")
     )
     sentence = (
@@ -98,12 +106,16 @@ def hot_spares(
     )
     if cost.value is not None and benefit.value is not None:
         net = Measure(benefit.value - cost.value, "ratio")
-        sentence += f"; they cost {cost.value:.2%} and save {benefit.value:.2%} of the time"
+        sentence += f"; they cost {cost.value:.2%} of the job's nodes"
+        sentence += f" and save {benefit.value:.2%} of the time"
     else:
         net = Measure.missing("ratio", cost.reason or benefit.reason or "")
     return HotSpares(
         spares=Measure(float(spares), "nodes"),
         mean_in_repair=Measure(failures_per_h * repair_h, "nodes"),
+        ceiling=Measure.missing("ratio", "the time without a spare was not given")
+        if down is None
+        else (no_end if down > 1 else Measure(down, "ratio")),
         cost_ratio=cost,
         benefit_ratio=benefit,
         net_ratio=net,

@@ -19,6 +19,8 @@ class LocalSgd(Result):
     headline: str = "step_speedup"
 
     step_speedup: Measure
+    ceiling: Measure
+    """Speed-up for endless intervals: only the lasting part is left."""
     slowdown: Measure
     slowdown_every_step: Measure
     persistent_part: Measure
@@ -83,6 +85,7 @@ def local_sgd(
     )
     return LocalSgd(
         step_speedup=Measure(before / after, "x", warnings=warnings),
+        ceiling=Measure(before / (1 + lasting), "x", warnings=warnings),
         slowdown=Measure(after, "x"),
         slowdown_every_step=Measure(before, "x"),
         persistent_part=Measure.missing("ratio", "the lasting excess was not given")

@@ -63,6 +63,13 @@ class Mfu(Result):
         Parameter(
             "recompute", "", "activations computed twice", Kind.CHOICE, choices=tuple(Recompute)
         ),
+        Parameter(
+            "executed_ratio",
+            "ratio",
+            "executed / model FLOPs, instead of what is recomputed",
+            minimum=1,
+            maximum=10,
+        ),
     ),
 )
 def mfu(
@@ -84,12 +91,16 @@ def mfu(
     seq_len_tokens: int | None = None,
     mlp: str | None = None,
     recompute: str | None = None,
+    executed_ratio: float | None = None,
 ) -> Mfu:
     """MFU and, where it is said what is recomputed, HFU; missing with the reason without a peak.
 
     Raises:
-        UserError: neither a device nor a peak; a model shape that contradicts itself.
+        UserError: neither a device nor a peak; a model shape that contradicts itself; both ways
+            of saying what is recomputed.
     """
+    if recompute is not None and executed_ratio is not None:
+        raise UserError("expected recompute or executed_ratio, not both", where="executed_ratio")
     shape = ModelShape(
         layers=layers,
         hidden=hidden,
@@ -109,13 +120,14 @@ def mfu(
         devices=devices,
         peak=against,
         recompute=None if recompute is None else Recompute(recompute),
+        hfu_factor=executed_ratio,
     )
     if used.mfu.value is None:
         sentence = f"No MFU: {used.mfu.reason}."
     else:
         sentence = (
             f"MFU is {used.mfu.value:.1%} by {convention} of {against.tflops:g} TFLOP/s "
-            f"{against.dtype} dense."
+            f"{'' if dtype is None else against.dtype + ' '}dense."
         )
     return Mfu(
         mfu_ratio=used.mfu,

@@ -12,6 +12,33 @@ from typing import Any
 from steptax.app.compute.calculators.units import accepted, convert, parse
 from steptax.app.errors import UserError
 
+#: The largest value of a unit that a person can mean; beyond it lies a slip of the keyboard.
+LARGEST: dict[str, float] = {
+    "us": 1e15,
+    "ms": 1e12,
+    "s": 1e9,
+    "h": 1e6,
+    "d": 1e5,
+    "ratio": 1e3,
+    "x": 1e9,
+    "USD": 1e12,
+    "USD/GPU-hour": 1e4,
+    "USD/kWh": 1e3,
+    "W": 1e6,
+    "bytes": 1e18,
+    "GB/s": 1e6,
+    "TFLOP/s": 1e6,
+    "EFLOP": 1e15,
+    "1/s": 1e12,
+    "1/min": 1e9,
+    "1/h": 1e6,
+    "tokens": 1e10,
+    "steps": 1e9,
+}
+#: The same for a count without a unit, and for a number without one.
+LARGEST_COUNT = 1e9
+LARGEST_NUMBER = 1e18
+
 
 class Kind(StrEnum):
     """What a parameter holds."""
@@ -40,6 +67,13 @@ class Parameter:
     choices: tuple[str, ...] = ()
     default: object = None
     required: bool = False
+
+    @property
+    def largest(self) -> float:
+        """The largest value that is read, whether it is allowed or not."""
+        if self.unit in LARGEST:
+            return LARGEST[self.unit]
+        return LARGEST_COUNT if self.kind is Kind.INT else LARGEST_NUMBER
 
     @property
     def expected(self) -> str:
@@ -123,6 +157,8 @@ class Parameter:
             and (self.above is None or number > self.above)
             and self.clip(number) == number
         )
+        if inside and abs(number) > self.largest:
+            raise self._refuse(value, f"the largest that makes sense is {self.largest:,.0f}")
         if not inside:
             percent = self.unit == "ratio" and self.maximum == 1 and 1 < number <= 100
             hint = f"{number:g} % is {number / 100:g}" if percent else None

@@ -21,6 +21,7 @@ from steptax.app.compute.calculators import (
     remove_worst,
     sequence_balance,
     stragglar,
+    train_time,
     waste,
 )
 from steptax.app.compute.calculators.base import Calculator
@@ -30,6 +31,7 @@ from steptax.app.errors import NotFoundError
 _MODULES = (
     kernel_speedup,
     mfu,
+    train_time,
     expected_max,
     any_slow,
     waste,

@@ -84,6 +84,8 @@ class RemoveWorst(Result):
     headline: str = "recovered_ratio"
 
     recovered_ratio: Measure
+    ceiling: Measure
+    """Saved if all ranks worked like the fastest: no replacement gives more."""
     step_before_ms: Measure
     step_replaced_ms: Measure
     step_shrunk_ms: Measure
@@ -127,7 +129,9 @@ def remove_worst(
     """
     work = np.array([times_ms], dtype=np.float64)
     n = work.shape[1]
-    steps = [remove_worst_ranks(work, k) for k in range(min(worst, n) + 1)]
+    if worst >= n:
+        raise UserError(f"expected 0 to {n - 1} of {n} ranks, not {worst}", where="worst")
+    steps = [remove_worst_ranks(work, k) for k in range(worst + 1)]
     last = steps[-1]
     before, replaced, shrunk = (other_ms + ms for ms in (last.before, last.replaced, last.shrunk))
     if before <= 0:
@@ -140,6 +144,7 @@ def remove_worst(
     )
     return RemoveWorst(
         recovered_ratio=Measure(recovered, "ratio"),
+        ceiling=Measure(1 - (other_ms + float(work.min())) / before, "ratio"),
         step_before_ms=Measure(before, "ms"),
         step_replaced_ms=Measure(replaced, "ms"),
         step_shrunk_ms=Measure(shrunk, "ms"),

@@ -86,6 +86,8 @@ class SequenceBalance(Result):
     headline: str = "step_speedup"
 
     step_speedup: Measure
+    ceiling: Measure
+    """Speed-up of a dealing that reaches the bound."""
     imbalance_dealt: Measure
     imbalance_balanced: Measure
     imbalance_bound: Measure
@@ -152,6 +154,7 @@ def sequence_balance(
     bound = max(mean, float(costs.max()))
     return SequenceBalance(
         step_speedup=Measure(dealt / balanced, "x"),
+        ceiling=Measure(dealt / bound, "x"),
         imbalance_dealt=Measure(dealt / mean, "x"),
         imbalance_balanced=Measure(balanced / mean, "x"),
         imbalance_bound=Measure(bound / mean, "x"),

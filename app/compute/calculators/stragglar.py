@@ -17,6 +17,8 @@ class Stragglar(Result):
     headline: str = "all_reduce_speedup"
 
     all_reduce_speedup: Measure
+    ceiling: Measure
+    """With a delay that is long enough."""
     ring_ms: Measure
     stragglar_ms: Measure
     saved_ms: Measure
@@ -58,10 +60,12 @@ def stragglar(
     link = (ranks, size_bytes, alpha_us * 1e-6, link_gb_per_s * 1e9)
     needed_s = model(*link, delay_s=0.0).hidden_s
     times = model(*link, delay_s=needed_s if delay_ms is None else delay_ms / 1e3)
+    full = model(*link, delay_s=needed_s)
     verdict = "saves" if times.speedup >= 1 else "loses"
     saved_ms = 1e3 * (times.ring_s - times.stragglar_s)
     return Stragglar(
         all_reduce_speedup=Measure(times.speedup, "x"),
+        ceiling=Measure(full.speedup, "x"),
         ring_ms=Measure(1e3 * times.ring_s, "ms"),
         stragglar_ms=Measure(1e3 * times.stragglar_s, "ms"),
         saved_ms=Measure(saved_ms, "ms"),

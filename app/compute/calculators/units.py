@@ -35,6 +35,7 @@ _UNITS: dict[str, tuple[str, float]] = {
     "EFLOP": ("compute", 1e18),
     "ZFLOP": ("compute", 1e21),
     "1/s": ("rate", 1.0),
+    "1/min": ("rate", 1 / 60),
     "1/h": ("rate", 1 / 3600),
     "1/d": ("rate", 1 / 86400),
 }

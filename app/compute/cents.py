@@ -1,0 +1,112 @@
+"""Rounding a table of amounts so that every row, every column and the whole add up to the cent.
+
+Controlled rounding (Cox, JASA 1987): each amount, each sum of a row and of a column and the total
+become the cent below or above them. Such a rounding always exists, because these sums are flows in
+a network; of all of them the one is taken that goes up where most of a cent would be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_matrix, vstack
+
+from steptax.app.compute.cost import CENT, split_to_cents
+
+#: Cells beyond which columns alone are kept: a larger network takes minutes.
+MAX_CELLS = 60_000
+
+
+def table_to_cents(
+    cells: Sequence[Sequence[Fraction | None]], columns: Sequence[Decimal] | None = None
+) -> list[list[Decimal | None]]:
+    """``cells`` [rows][columns] in whole cents; None stays None.
+
+    The total is the rounded sum of all amounts. ``columns`` are sums of columns that were rounded
+    before: they are kept wherever rows and cells can be rounded to them. Above ``MAX_CELLS``
+    amounts, rows may be off by more than a cent, while columns and total hold.
+    """
+    known = [
+        (i, j, cell)
+        for i, row in enumerate(cells)
+        for j, cell in enumerate(row)
+        if cell is not None
+    ]
+    out: list[list[Decimal | None]] = [[None] * len(row) for row in cells]
+    if not known:
+        return out
+    down = [cell.numerator * 100 // cell.denominator for _, _, cell in known]
+    # What is left of each amount, in cents, and how many cents the whole needs.
+    rest = [cell * 100 - floor for (*_, cell), floor in zip(known, down, strict=True)]
+    whole = sum((cell for *_, cell in known), Fraction(0))
+    left = round(whole * 100) - sum(down)
+    open_ = [k for k, part in enumerate(rest) if part]
+    wanted = None
+    if columns is not None:
+        wanted = [int(amount / CENT) for amount in columns]
+        for (_, j, _), floor in zip(known, down, strict=True):
+            wanted[j] -= floor
+    up = (
+        _choose(known, rest, open_, left, wanted)
+        if len(open_) <= MAX_CELLS
+        else _by_column(known, rest)
+    )
+    for k, (i, j, _) in enumerate(known):
+        out[i][j] = Decimal(down[k] + (k in up)) * CENT
+    return out
+
+
+def _choose(
+    known: Sequence[tuple[int, int, Fraction]],
+    rest: Sequence[Fraction],
+    open_: Sequence[int],
+    left: int,
+    wanted: Sequence[int] | None,
+) -> set[int]:
+    """The cells that get a cent more: ``left`` in all, ``wanted`` in each column if that can be."""
+    if not open_:
+        return set()
+    parts = np.array([float(rest[k]) for k in open_])
+    rows = np.unique([known[k][0] for k in open_], return_inverse=True)[1]
+    labels, columns = np.unique([known[k][1] for k in open_], return_inverse=True)
+    place = np.arange(len(open_))
+    sums: list[csr_matrix] = []
+    low, high = [], []
+    for group in (rows, columns):
+        exact = [Fraction(0)] * (int(group.max()) + 1)
+        for k, g in zip(open_, group.tolist(), strict=True):
+            exact[g] += rest[k]
+        sums.append(csr_matrix((np.ones(len(open_)), (group, place))))
+        low += [part.numerator // part.denominator for part in exact]
+        high += [-(-part.numerator // part.denominator) for part in exact]
+    both = vstack(sums)
+    limits = {"A_ub": vstack([both, -both]), "b_ub": np.concatenate([high, -np.array(low)])}
+    whole = csr_matrix(np.ones((1, len(open_))))
+    equal: list[tuple[csr_matrix, list[int]]] = [(whole, [left])]
+    if wanted is not None:
+        equal.insert(0, (vstack([whole, sums[1]]), [left, *(wanted[j] for j in labels.tolist())]))
+    for matrix, amounts in equal:
+        found = linprog(
+            -parts, A_eq=matrix, b_eq=amounts, bounds=(0, 1), method="highs-ds", **limits
+        )
+        if found.x is not None:
+            return {open_[k] for k in np.flatnonzero(found.x > 0.5).tolist()}
+    # The flow exists; only a solver that gave up comes here.
+    return _by_column(known, rest)
+
+
+def _by_column(known: Sequence[tuple[int, int, Fraction]], rest: Sequence[Fraction]) -> set[int]:
+    """Largest remainder in each column, for the column sums that add up to the rounded whole."""
+    members: dict[int, list[int]] = {}
+    for k, (_, j, _) in enumerate(known):
+        members.setdefault(j, []).append(k)
+    sums = [sum((rest[k] for k in own), Fraction(0)) / 100 for own in members.values()]
+    up = set()
+    for own, cents in zip(members.values(), split_to_cents(sums), strict=True):
+        order = sorted(own, key=lambda k: (-rest[k], k))
+        up |= set(order[: int(cents / CENT)])
+    return up

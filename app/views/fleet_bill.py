@@ -1,0 +1,328 @@
+"""The whole bill of a fleet: every GPU-second of its jobs, by team, project, ..., day or month."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from steptax.app.compute.apportion import Unit, to_us, zone
+from steptax.app.compute.bill_periods import UNALLOCATED, costs_by_period, idle_allocations
+from steptax.app.compute.goodput import Denominator
+from steptax.app.compute.waterfall_groups import (
+    UNKNOWN,
+    By,
+    split_periods,
+    total,
+    unallocated,
+    within,
+)
+from steptax.app.compute.waterfall_rows import Labels, Waterfall
+from steptax.app.errors import UserError
+from steptax.app.views.fleet_bill_models import (
+    DENOMINATORS,
+    LEVELS,
+    FleetBill,
+    FleetGroup,
+    Level,
+    NotBilled,
+    jobs_text,
+)
+from steptax.app.views.fleet_groups import HELD_BY_NONE, as_group, bill_sentence, close_groups
+from steptax.app.views.fleet_jobs import JobBill, job_bills, of_allocated
+from steptax.app.views.fleet_money import Money, money_of
+from steptax.app.views.load import LoadedJob
+from steptax.app.views.workspace import Workspace
+
+_FAR_US = 2**62
+_UNITS = {"day": Unit.DAY, "month": Unit.MONTH}
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Bills of all jobs in the window, unpriced, and who has none."""
+
+    bills: list[Waterfall]
+    whole: list[Waterfall]
+    """Of all jobs whose time is known, not cut by the window."""
+    undated: frozenset[str]
+    not_billed: tuple[NotBilled, ...]
+
+
+def fleet_bill(
+    ws: Workspace,
+    *,
+    by: str = "team",
+    denominator: str = "paid",
+    tz: str = "UTC",
+    price: Decimal | None = None,
+    first: date | None = None,
+    last: date | None = None,
+    job_ids: Sequence[str] = (),
+    loaded: Mapping[str, LoadedJob] | None = None,
+) -> FleetBill:
+    """The bills of ``job_ids`` (all without any), added up by ``by``.
+
+    A job counts with the part of its time between ``first`` and ``last``, days in zone ``tz``, both
+    included; days and months are cut in that zone too. ``loaded`` are jobs whose steps are in
+    memory already.
+
+    Raises:
+        UserError: no such level, denominator or zone, or charges in several currencies.
+        NotFoundError: there is no job of that name.
+    """
+    level, whole = _level(by), _denominator(denominator)
+    window = _window(first, last, tz)
+    chosen = {ws.job(job_id)["job_id"] for job_id in job_ids}
+    jobs = ws.jobs()
+    # What the bill leaves unallocated is known only once every job had its part.
+    needed = jobs
+    if chosen and not ws.lake.segments("charges"):
+        needed = [job for job in jobs if job["job_id"] in chosen]
+    records = {job["job_id"]: job for job in needed}
+    parts = _parts(job_bills(ws, needed, loaded), records, window, level, chosen)
+    money = money_of(ws, parts.bills, records, price, window, whole=parts.whole)
+    if whole is Denominator.ALLOCATED:
+        parts = replace(parts, bills=[of_allocated(bill) for bill in parts.bills])
+    shown = [
+        _priced(bill, money) for bill in parts.bills if not chosen or bill.labels.job_id in chosen
+    ]
+    idle, said = (None, "") if chosen else _idle(money, whole, window)
+    unit = _UNITS.get(level)
+    costs = None
+    if unit is not None and money.charges:
+        costs = costs_by_period(money.charges, money.held, unit, tz, window)
+    groups, grand = _groups([*shown, *([idle] if idle else [])], level, tz, costs)
+    return FleetBill(
+        by=level,
+        denominator=str(whole),
+        denominator_text=_denominator_text(whole, idle is not None),
+        tz=tz,
+        period=_period([b for b in shown if b.labels.job_id not in parts.undated], window, tz),
+        sentence=bill_sentence(grand, len(shown), len(parts.not_billed), money.currency, whole),
+        groups=groups,
+        total=grand,
+        currency=money.currency,
+        cost_basis=money.basis,
+        reconciliation=money.reconciliation,
+        jobs=len(shown),
+        not_billed=parts.not_billed,
+        warnings=tuple(filter(None, (*money.warnings, said, *_warnings(shown, parts)))),
+    )
+
+
+# -- choices --------------------------------------------------------------------------------------
+
+
+def _level(name: str) -> Level:
+    for level in LEVELS:
+        if level == name:
+            return level
+    raise UserError(f"there is no level {name!r}", where="--by", hint=f"use {', '.join(LEVELS)}")
+
+
+def _denominator(name: str) -> Denominator:
+    if name in DENOMINATORS:
+        return Denominator(name)
+    raise UserError(
+        f"there is no denominator {name!r}",
+        where="--denominator",
+        hint=f"use {' or '.join(DENOMINATORS)}",
+    )
+
+
+def _denominator_text(whole: Denominator, with_idle: bool) -> str:
+    if whole is Denominator.ALLOCATED:
+        return "allocated time: what jobs held"
+    if with_idle:
+        return "paid time: what jobs held, and what the bill covers and no job held"
+    return "paid time: what jobs held, since what was paid beyond that is not known"
+
+
+def _window(first: date | None, last: date | None, tz: str) -> tuple[int, int] | None:
+    """From the start of the first day to the end of the last one; None without any bound."""
+    info = zone(tz)
+    if first is None and last is None:
+        return None
+    start, end = -_FAR_US, _FAR_US
+    if first is not None:
+        start = to_us(datetime(first.year, first.month, first.day, tzinfo=info))
+    if last is not None:
+        after = last + timedelta(days=1)
+        end = to_us(datetime(after.year, after.month, after.day, tzinfo=info))
+    if end <= start:
+        raise UserError(f"{last} is before {first}", where="--to", hint="both days are included")
+    return start, end
+
+
+# -- jobs -----------------------------------------------------------------------------------------
+
+
+def _parts(
+    made: Sequence[JobBill],
+    records: Mapping[str, Mapping[str, Any]],
+    window: tuple[int, int] | None,
+    level: Level,
+    chosen: set[str],
+) -> _Parts:
+    bills: list[Waterfall] = []
+    whole: list[Waterfall] = []
+    undated: set[str] = set()
+    reasons: list[NotBilled] = []
+    for one in made:
+        bill, reason = one.bill, one.reason
+        if bill is None and _outside(records[one.job_id], window):
+            continue
+        if bill is not None and one.undated:
+            undated.add(one.job_id)
+            if window is not None or level in _UNITS:
+                bill, reason = None, f"{one.undated}, so that they lie in no known {_span(level)}"
+        if bill is None:
+            if not chosen or one.job_id in chosen:
+                reasons.append(NotBilled(one.job_id, reason))
+            continue
+        if not one.undated:
+            whole.append(bill)
+        if window is not None:
+            bill = within(bill, *window)
+            if not bill.total_gpu_us:
+                continue
+        bills.append(bill)
+    reasons.sort(key=lambda one: one.job_id)
+    return _Parts(bills, whole, frozenset(undated), tuple(reasons))
+
+
+def _span(level: Level) -> str:
+    return level if level in _UNITS else "period"
+
+
+def _outside(job: Mapping[str, Any], window: tuple[int, int] | None) -> bool:
+    """Whether a job is known to lie outside of the window."""
+    if window is None:
+        return False
+    start, end = job.get("start_us"), job.get("end_us")
+    return (start is not None and start >= window[1]) or (end is not None and end <= window[0])
+
+
+def _priced(bill: Waterfall, money: Money) -> Waterfall:
+    cost = money.by_job.get(str(bill.labels.job_id))
+    return bill if cost is None or not bill.total_gpu_us else bill.priced(cost)
+
+
+def _idle(
+    money: Money, whole: Denominator, window: tuple[int, int] | None
+) -> tuple[Waterfall | None, str]:
+    """The bill of what no job held, and what to say where it cannot be made."""
+    if whole is Denominator.ALLOCATED or not money.charges:
+        return None, ""
+    free = idle_allocations(money.charges, money.held, window)
+    if free is None:
+        return None, "jobs hold parts of devices, so the time that nobody held is not counted"
+    if not free:
+        return None, ""
+    none = HELD_BY_NONE
+    bill = unallocated(free, [], Labels(none, none, none, none, none))
+    return bill.priced(Fraction(money.idle_cost or 0)), ""
+
+
+# -- groups ---------------------------------------------------------------------------------------
+
+
+def _groups(
+    bills: Sequence[Waterfall],
+    level: Level,
+    tz: str,
+    costs: Mapping[str, Mapping[str, Fraction]] | None,
+) -> tuple[tuple[FleetGroup, ...], FleetGroup | None]:
+    """The bills by group, and their sum; all cents add up in every direction."""
+    members: dict[str, list[Waterfall]] = defaultdict(list)
+    unit = _UNITS.get(level)
+    label: By = "period" if unit else "job_id" if level == "job" else level  # type: ignore[assignment]
+    for bill in bills:
+        for part in [bill] if unit is None else _split(bill, unit, tz, costs):
+            members[getattr(part.labels, label) or UNKNOWN].append(part)
+    if not members:
+        return (), None
+    sums = {name: _sum(own) for name, own in members.items()}
+    # Cutting by time loses what would be lost at the end of a job.
+    everything = [part for own in members.values() for part in own]
+    grand = replace(_sum(everything), at_risk=_sum(bills).at_risk)
+    if unit is None:
+        order = sorted(sums, key=lambda n: (n == HELD_BY_NONE, -sums[n].total_gpu_us, n))
+    else:
+        order = sorted(sums)
+    closed = close_groups([sums[name] for name in order], grand)
+    groups = tuple(
+        as_group(name, bill, members[name], grand)
+        for name, bill in zip(order, closed.groups, strict=True)
+    )
+    return groups, as_group("total", closed.total, everything, grand)
+
+
+def _split(
+    bill: Waterfall,
+    unit: Unit,
+    tz: str,
+    costs: Mapping[str, Mapping[str, Fraction]] | None,
+) -> list[Waterfall]:
+    """A bill by period; with a provider's bill each period has what was charged for it."""
+    parts = split_periods(bill, unit, tz)
+    usd = bill.usd_exact
+    if costs is None or usd is None:
+        return parts
+    job = str(bill.labels.job_id)
+    job = UNALLOCATED if job == HELD_BY_NONE else job
+    charged = [costs.get(str(part.labels.period), {}).get(job, Fraction(0)) for part in parts]
+    whole = sum(charged, Fraction(0))
+    if not whole:
+        return parts
+    return [
+        part.priced(usd * cost / whole) if part.total_gpu_us else part
+        for part, cost in zip(parts, charged, strict=True)
+    ]
+
+
+def _sum(bills: Sequence[Waterfall]) -> Waterfall:
+    """Their sum, with the cost of those whose cost is known, if it is of any."""
+    if any(bill.total_usd is not None for bill in bills):
+        bills = [
+            bill.priced(Fraction(0)) if bill.total_usd is None and bill.total_gpu_us else bill
+            for bill in bills
+        ]
+    return total(bills)
+
+
+# -- words ----------------------------------------------------------------------------------------
+
+
+def _period(bills: Sequence[Waterfall], window: tuple[int, int] | None, tz: str) -> str:
+    spans = [bill.timeline.span_us for bill in bills if bill.timeline is not None]
+    spans = [span for span in spans if span[1] > span[0]]
+    if not spans:
+        return "no dates are known"
+    start, end = min(s for s, _ in spans), max(e for _, e in spans)
+    if window is not None:
+        start = max(start, window[0])
+        end = min(end, window[1])
+    return f"{_day(start, tz)} to {_day(end - 1, tz)}, {tz}"
+
+
+def _day(us: int, tz: str) -> str:
+    return datetime.fromtimestamp(us / 1e6, UTC).astimezone(zone(tz)).strftime("%d %b %Y")
+
+
+def _warnings(bills: Sequence[Waterfall], parts: _Parts) -> list[str]:
+    said = []
+    kinds = Counter(finding.kind for bill in bills for finding in bill.findings)
+    if kinds:
+        listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+        said.append(f"findings in the jobs' records: {listed}; steptax job ID names them")
+    if parts.undated and any(bill.labels.job_id in parts.undated for bill in bills):
+        said.append("jobs whose record states GPU-hours without dates count here, in no month")
+    if parts.not_billed:
+        said.append(f"without a bill, each for its reason: {jobs_text(len(parts.not_billed))}")
+    return said

@@ -1,0 +1,198 @@
+"""What-if answers from per-rank times alone, where there is no dependency graph.
+
+Ranks are compared with the median of their peers, those on the same pipeline stage where there are
+stages. A repaired rank works as long as its peers, and the step ends sooner by what the latest
+arrival comes sooner. What lies between stages cannot be told this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+import numpy as np
+import numpy.typing as npt
+
+from steptax.app.compute.arrival import Arrivals, arrivals
+from steptax.app.compute.measure import Measure
+from steptax.app.compute.peers import peer_median
+from steptax.app.compute.recover import saved_us
+from steptax.app.compute.rows import Floats
+from steptax.app.compute.steps import StepMatrix, build_matrix, without_inconsistent
+from steptax.app.compute.straggler import analyse_stragglers
+from steptax.app.compute.straggler_result import Kind, StragglerResult
+from steptax.app.errors import NotFoundError, UserError
+from steptax.app.whatif.estimate import computing
+from steptax.app.whatif.fixes import Fix, FixKind
+from steptax.app.whatif.interval import mean_measure
+from steptax.app.whatif.money import Recovered, at_price, recovered
+from steptax.app.whatif.pattern import Pattern, PatternKind
+from steptax.app.whatif.signs import Cell
+from steptax.app.whatif.trace import Trace
+
+LABEL = "per-rank estimate, no dependency graph"
+WITHIN = "ranks are compared within their pipeline stage: what lies between stages is not in it"
+#: What can be asked without a graph.
+KINDS = (FixKind.RANKS, FixKind.WORST, FixKind.DP_RANK)
+_RELATIVE = "durations in this source are normalised, so shares hold and absolute values do not"
+_US_PER_S = 1e6
+_NEXT = "record a per-operation trace of a few steps: it tells what each repair would return"
+_PATTERNS = {
+    Kind.WORKER: PatternKind.WORKER,
+    Kind.STAGE: PatternKind.STAGE,
+    Kind.MOVING: PatternKind.EVERYWHERE,
+    Kind.NONE: PatternKind.NONE,
+    Kind.UNTELLABLE: PatternKind.UNTELLABLE,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Coarse:
+    """Per-rank times of a job. ``arrived`` and ``excess_us`` [S, R] are those of ``part``.
+
+    ``unknown`` says why nothing can be told of single ranks, None where it can.
+    """
+
+    result: StragglerResult
+    part: StepMatrix
+    arrived: Arrivals
+    excess_us: Floats
+    unknown: str | None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What an estimate is, said with each number."""
+        return (LABEL, *((WITHIN,) if self.part.has_pipeline else ()))
+
+
+def coarse_of(matrix: StepMatrix) -> Coarse:
+    """Per-rank times of ``matrix``, compared."""
+    result = analyse_stragglers(matrix)
+    sound, _ = without_inconsistent(matrix)
+    part = sound.select(result.coverage.step_places, result.coverage.rank_places)
+    arrived = arrivals(part, result.basis)
+    unknown = None if result.ranks is not None else result.verdict.text.rstrip(".")
+    return Coarse(
+        result, part, arrived, arrived.work_us - peer_median(arrived.work_us, part.stage), unknown
+    )
+
+
+def coarse_of_trace(trace: Trace) -> Coarse:
+    """The same of a trace to which no graph fits: computing of each rank, and the steps."""
+    busy = computing(trace)
+    stages, steps, dps = busy.shape
+    span = (trace.start_s + trace.duration_s).max(axis=0).max(axis=1)
+    ranks = np.broadcast_to(trace.ranks.T[:, None, :], busy.shape)
+    labels = np.broadcast_to(np.array(trace.steps)[None, :, None], busy.shape)
+    place = np.broadcast_to(span[None, :, None], busy.shape)
+    matrix = build_matrix(
+        {
+            "step": labels.ravel(),
+            "rank": ranks.ravel(),
+            "duration_us": place.ravel() * _US_PER_S,
+            "compute_us": busy.ravel() * _US_PER_S,
+        },
+        world_size=max(trace.gpus()[0], trace.ranks.size),
+        topology={
+            int(trace.ranks[d, p]): (p, trace.dps[d]) for d in range(dps) for p in range(stages)
+        },
+        expected_ranks=trace.ranks.size,
+        work_is_partial=True,
+    )
+    assert len(matrix.steps) == steps
+    return coarse_of(matrix)
+
+
+def worst_places(coarse: Coarse, count: int) -> npt.NDArray[np.intp]:
+    """Positions of the ``count`` ranks with the largest mean excess, largest first."""
+    excess = np.nan_to_num(coarse.excess_us.mean(axis=0), nan=-np.inf)
+    return np.argsort(-excess, kind="stable")[:count].astype(np.intp)
+
+
+def repaired_places(coarse: Coarse, fixes: Sequence[Fix]) -> npt.NDArray[np.intp]:
+    """Positions of the ranks that ``fixes`` repair.
+
+    UserError for what needs a graph, NotFoundError for a rank that did not report.
+    """
+    chosen: set[int] = set()
+    for fix in fixes:
+        if fix.kind not in KINDS:
+            raise UserError(
+                f"{fix.text} needs a dependency graph, and there is none for this job",
+                where="fix",
+                hint="per-rank times answer ranks:..., worst:... and dp:...",
+            )
+        if coarse.unknown is not None:
+            raise UserError(coarse.unknown, where="fix", hint="record phases of each rank")
+        if fix.kind is FixKind.WORST:
+            chosen.update(worst_places(coarse, fix.numbers[0]).tolist())
+            continue
+        key = coarse.part.ranks if fix.kind is FixKind.RANKS else coarse.part.dp
+        if key is None:
+            raise UserError(
+                "the data-parallel rank of each rank is not recorded", where="fix", hint="use ranks"
+            )
+        for number in fix.numbers:
+            found = np.flatnonzero(key == number)
+            if not len(found):
+                some = ", ".join(map(str, np.unique(key)[:8].tolist()))
+                raise NotFoundError(
+                    f"there is no {'rank' if fix.kind is FixKind.RANKS else 'data-parallel rank'} "
+                    f"{number}",
+                    where="fix",
+                    hint=f"recorded are {some}, ...",
+                )
+            chosen.update(found.tolist())
+    return np.array(sorted(chosen), np.intp)
+
+
+def step_saving_us(coarse: Coarse, places: npt.NDArray[np.intp]) -> Floats:
+    """[S] how much sooner each step ends with the ranks at ``places`` like their peers."""
+    return saved_us(coarse.arrived.arrival_us, coarse.excess_us, places)
+
+
+def worth(coarse: Coarse, share: Measure, price: Decimal | float | None) -> Recovered:
+    """Value of a ``share`` of the steps' time; of normalised durations per day only."""
+    step_us = coarse.arrived.step_us
+    step_s = float(step_us.mean()) / _US_PER_S
+    saved = share.map(lambda r: r * step_s, "s")
+    gpus = coarse.part.world_size
+    out = recovered(saved, step_s, len(step_us), gpus, None, price)
+    if not coarse.part.time_is_relative:
+        return out
+    gone = [Measure.missing(u, _RELATIVE, level=share.level) for u in ("s", "GPU-hours")]
+    return at_price(replace(out, s_per_step=gone[0], gpu_hours=gone[1]), price)
+
+
+def in_ms(coarse: Coarse, measure_us: Measure) -> Measure:
+    """Microseconds as milliseconds; missing where durations are normalised."""
+    if coarse.part.time_is_relative:
+        return Measure.missing("ms", _RELATIVE, level=measure_us.level)
+    return measure_us.map(lambda us: us / 1000.0, "ms")
+
+
+def coarse_pattern(coarse: Coarse) -> Pattern:
+    """The verdict on the ranks as a pattern; stages are told apart as far as their ranks tell."""
+    verdict = coarse.result.verdict
+    cells: tuple[Cell, ...] = ()
+    stage, dp = coarse.part.stage, coarse.part.dp
+    if stage is not None and dp is not None:
+        at = np.flatnonzero(np.isin(coarse.part.ranks, verdict.ranks))
+        cells = tuple((int(dp[i]), int(stage[i])) for i in at)
+    return Pattern(_PATTERNS[verdict.kind], f"Per-rank estimate: {verdict.text}", _NEXT, cells)
+
+
+def estimated(coarse: Coarse, values: Floats, unit: str, scale: float = 1.0) -> Measure:
+    """Mean of per-step ``values`` with its interval over the steps, marked as an estimate."""
+    basis = coarse.result.basis
+    warnings = ("interval: 95 % over the steps taken as independent", *coarse.warnings)
+    out = replace(
+        mean_measure(values, unit, scale=scale),
+        level=basis.level,
+        inputs=tuple(basis.inputs),
+        warnings=warnings,
+    )
+    if coarse.part.time_is_relative and unit not in ("ratio", "x"):
+        return Measure.missing(unit, _RELATIVE, level=basis.level)
+    return out

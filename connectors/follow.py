@@ -1,0 +1,280 @@
+"""Reading a file while it grows, from where the last reading of it stopped.
+
+A stretch ends with a whole line: a line that is still being written waits. A file that was renamed
+(rotated) is read to its end before the new one is begun; one that became shorter, or begins with
+other bytes, was written anew and is read from its beginning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from steptax.app.errors import InputError
+from steptax.app.schema import Batch
+from steptax.connectors.base import Connector, LineFormat, Options, Run
+from steptax.connectors.sources import BLOCK_BYTES, LINE_BYTES, BadLine, TextBlock, text_of
+
+#: Bytes at the beginning of a file that tell it from another one.
+_HEAD_BYTES = 1024
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a file was read; ``head`` is the digest of its first ``head_bytes`` bytes."""
+
+    offset: int = 0
+    line: int = 1
+    inode: int = 0
+    head: str = ""
+    head_bytes: int = 0
+
+    def is_of(self, handle: BinaryIO) -> bool:
+        """Whether the open file is the one that this is a position in."""
+        found = os.fstat(handle.fileno())
+        if found.st_size < self.offset:
+            return False
+        return _digest(handle, self.head_bytes) == self.head
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What one reading gave. ``after`` and ``state`` are where the next one goes on."""
+
+    batches: tuple[Batch, ...]
+    before: Position
+    after: Position
+    state: Mapping[str, Any]
+    digest: str
+    behind_bytes: int
+    """Bytes of the file that were not read yet."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to store."""
+        return not any(b.rows.num_rows or b.rejects for b in self.batches)
+
+
+class Follower:
+    """Reads one growing file, stretch by stretch."""
+
+    def __init__(
+        self,
+        reader: Connector,
+        source: Path,
+        options: Options,
+        *,
+        position: Position | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.source = source
+        self.notes: list[str] = []
+        """What happened to the file; whoever follows takes them out."""
+        self._reader = reader
+        self._options = options
+        self._position = position or Position()
+        self._run: Run | None = None
+        self._state = state
+        self._handle: BinaryIO | None = None
+        self._last_form: LineFormat | None = None
+        self._skipping = False
+        self._said: set[str] = set()
+        self._known: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    @property
+    def position(self) -> Position:
+        """How far the file was read."""
+        return self._position
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+
+    def read(self) -> Stretch | None:
+        """The next stretch of whole lines; None where there is none yet.
+
+        InputError when the file is not what its kind reads.
+        """
+        turned = self._turn()
+        if self._handle is None:
+            return None
+        data, final = self._fetch(turned)
+        if not data:
+            return None
+        # The head of a renamed file is no longer under its name.
+        form = self._last_form if turned and self._last_form else self._form()
+        if form is None:
+            return None
+        self._last_form = form
+        block, taken = self._block(data, form, final=final)
+        if block is None:
+            return None
+        before = self._position
+        size = os.fstat(self._handle.fileno()).st_size
+        head_bytes = min(_HEAD_BYTES, before.offset + taken)
+        self._position = Position(
+            before.offset + taken,
+            before.line + data[:taken].count(b"\n"),
+            os.fstat(self._handle.fileno()).st_ino,
+            _digest(self._handle, head_bytes),
+            head_bytes,
+        )
+        batches = tuple(self._parse(block, form))
+        assert self._run is not None
+        return Stretch(
+            batches,
+            before,
+            self._position,
+            self._run.state(),
+            hashlib.sha256(data[:taken]).hexdigest(),
+            size - self._position.offset,
+        )
+
+    # -- the file ----------------------------------------------------------------------------
+
+    def _turn(self) -> bool:
+        """Open what is to be read now; True while that is a file that was renamed."""
+        try:
+            there: os.stat_result | None = self.source.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            there = None
+        if self._handle is None:
+            self._open(there)
+            return False
+        mine = os.fstat(self._handle.fileno())
+        if there is not None and (there.st_ino, there.st_dev) == (mine.st_ino, mine.st_dev):
+            if not self._position.is_of(self._handle):
+                self.notes.append("the file was written anew: it is read from its beginning")
+                self._position, self._skipping = Position(inode=mine.st_ino), False
+            return False
+        if mine.st_size > self._position.offset:
+            return True  # renamed or deleted, and not read to its end
+        if there is None:
+            return False
+        self.close()
+        self.notes.append("the file was renamed and begun anew")
+        self._position, self._skipping = Position(), False
+        self._open(there)
+        return False
+
+    def _open(self, there: os.stat_result | None) -> None:
+        fresh = self._position.offset == 0
+        if not fresh:
+            for path in [self.source, *self._renamed()] if there else self._renamed():
+                handle = path.open("rb")
+                if self._position.is_of(handle):
+                    self._handle = handle
+                    return
+                handle.close()
+        if there is None:
+            return
+        if not fresh:
+            self.notes.append(
+                "the file was replaced while nobody followed it, and the old one is not beside it: "
+                "what it had after the last reading is not read"
+            )
+        self._position = Position()
+        self._handle = self.source.open("rb")
+
+    def _renamed(self) -> list[Path]:
+        """Files beside the source that may be the one that was read, as rotation names them."""
+        folder, name = self.source.parent, self.source.name
+        try:
+            found = [p for p in folder.iterdir() if p.name.startswith(name) and p.name != name]
+        except OSError:
+            return []
+        return sorted(p for p in found if p.is_file())
+
+    def _fetch(self, turned: bool) -> tuple[bytes, bool]:
+        """Bytes after the position, and whether nobody will add to them."""
+        assert self._handle is not None
+        self._handle.seek(self._position.offset)
+        data = self._handle.read(BLOCK_BYTES)
+        ended = len(data) < BLOCK_BYTES
+        return data, turned and ended
+
+    def _form(self) -> LineFormat | None:
+        """How to read the lines; None while the file's head says nothing yet."""
+        try:
+            form = self._reader.lines(self.source, self._options)
+        except InputError:
+            if self._position.offset == 0 and self._is_young():
+                return None
+            raise
+        if form is None:
+            raise InputError(
+                "cannot be read while it grows",
+                where=str(self.source),
+                hint="name its folder: whole files are taken from there as they appear",
+            )
+        if self._run is None:
+            self._run = self._reader.begin(self.source, self._options)
+            if self._state is not None:
+                self._run.restore(self._state)
+        return form
+
+    def _is_young(self) -> bool:
+        """Whether the file has hardly begun: its first two lines are not written yet."""
+        assert self._handle is not None
+        self._handle.seek(0)
+        return self._handle.read(LINE_BYTES).count(b"\n") < 2
+
+    # -- lines -------------------------------------------------------------------------------
+
+    def _block(self, data: bytes, form: LineFormat, *, final: bool) -> tuple[TextBlock | None, int]:
+        """Whole lines of ``data`` and how many bytes of it they take; no block while none is."""
+        line = self._position.line
+        if self._skipping:
+            # The rest of a line that was too long.
+            end = data.find(b"\n") + 1
+            self._skipping = end == 0
+            return TextBlock(line, b""), end or len(data)
+        cut = len(data) if final else data.rfind(b"\n") + 1
+        if cut == 0 and len(data) > LINE_BYTES:
+            self._skipping = True
+            reason = f"expected a line of at most {LINE_BYTES} bytes, found a longer one"
+            return TextBlock(line, b"", (BadLine(line, reason, text_of(data)),)), len(data)
+        if cut and not final:
+            cut = form.cut_at(data, cut)
+        if cut == 0:
+            return None, 0
+        text = data[:cut]
+        if self._position.offset == 0:
+            text = text.removeprefix(_BOM)
+        return TextBlock(line, text), cut
+
+    def _parse(self, block: TextBlock, form: LineFormat) -> Iterator[Batch]:
+        assert self._run is not None
+        raw = form.chunk(block)
+        for batch in self._reader.parse(raw, self._options):
+            for out in self._run.take(batch):
+                yield self._once(out)
+        for out in self._run.flush():
+            yield self._once(self._news(out))
+
+    def _once(self, batch: Batch) -> Batch:
+        fresh = tuple(note for note in dict.fromkeys(batch.notes) if note not in self._said)
+        self._said.update(fresh)
+        return replace(batch, notes=fresh)
+
+    def _news(self, batch: Batch) -> Batch:
+        """Facts of jobs and ranks that were not said before."""
+        keep = []
+        for row in batch.rows.to_pylist():
+            key = (batch.table, row.get("job_id"), row.get("rank"))
+            values = tuple(sorted((k, str(v)) for k, v in row.items()))
+            keep.append(self._known.get(key) != values)
+            self._known[key] = values
+        return replace(batch, rows=batch.rows.filter(keep)) if keep else batch
+
+
+def _digest(handle: BinaryIO, size: int) -> str:
+    handle.seek(0)
+    return hashlib.sha256(handle.read(size)).hexdigest()[:24]

@@ -1,0 +1,1 @@
+"""Evidence of collective communication: inspector, flight recorder, RAS, nccl-tests."""

@@ -1,0 +1,1 @@
+"""Tables of steps, operations and jobs in any format: CSV, JSON Lines, Parquet, Excel."""

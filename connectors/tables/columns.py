@@ -1,0 +1,227 @@
+"""Which column of a file means which column of a table, and in which unit."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from steptax.app.errors import InputError
+from steptax.connectors.base import Options
+from steptax.connectors.sources import Format
+from steptax.connectors.tables.rows import Header, looks_like_number
+
+_UNIT_WORDS = {
+    "ns": ("ns", "nsec", "nanosec", "nanoseconds"),
+    "us": ("us", "usec", "microsec", "microseconds"),
+    "ms": ("ms", "msec", "millisec", "milliseconds"),
+    "s": ("s", "sec", "secs", "second", "seconds"),
+    "min": ("min", "mins", "minutes"),
+    "h": ("h", "hr", "hrs", "hour", "hours"),
+    "relative": ("norm", "normalized", "normalised", "relative"),
+}
+_UNIT_OF_WORD = {word: unit for unit, words in _UNIT_WORDS.items() for word in words}
+
+#: Largest value of the columns that hold 32 bits.
+INT32_MAX = 2.0**31 - 1
+
+
+class Kind(Enum):
+    """What the cells of a target are."""
+
+    TEXT = "text"
+    WHOLE = "whole number"
+    REAL = "number"
+    TIME = "duration"
+    TIME_NS = "duration in ns"
+    MOMENT = "moment"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A column of a table that a file can fill.
+
+    ``name`` is what ``--map`` calls it; ``column`` the table's column; ``aliases`` other names
+    that files give it, without unit, in the order of preference. ``floor`` and ``ceiling`` bound
+    numbers, both included; durations in microseconds.
+    ``unit`` holds where neither the file's column nor the person names one.
+    """
+
+    name: str
+    column: str
+    kind: Kind
+    doc: str
+    aliases: tuple[str, ...] = ()
+    required: bool = False
+    floor: float | None = None
+    ceiling: float | None = None
+    unit: str | None = None
+
+    @property
+    def has_unit(self) -> bool:
+        """Whether a column for it needs a unit."""
+        return self.kind in (Kind.TIME, Kind.TIME_NS, Kind.MOMENT)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One column of the file and the unit of its numbers; None where there is none."""
+
+    column: str
+    unit: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What each target is read from: a column or the sum of several."""
+
+    terms: Mapping[str, tuple[Term, ...]]
+    unused: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The file's columns that are read."""
+        return frozenset(term.column for terms in self.terms.values() for term in terms)
+
+
+def plain(name: str) -> str:
+    """``Step Time (ms)`` as ``step_time_ms``: how names are compared."""
+    return re.sub(r"[^0-9a-z]+", "_", name.strip().lower()).strip("_")
+
+
+def split_unit(name: str) -> tuple[str, str | None]:
+    """Name without its unit, and the unit: ``step_time_ms`` is ``("step_time", "ms")``."""
+    clean = plain(name)
+    stem, _, word = clean.rpartition("_")
+    unit = _UNIT_OF_WORD.get(word)
+    return (stem, unit) if stem and unit else (clean, None)
+
+
+def make_plan(targets: Sequence[Target], header: Header, options: Options, where: str) -> Plan:
+    """Find a column for each target: what ``--map`` says, else by the targets' names.
+
+    InputError when the mapping names a target or a column that does not exist, when a duration
+    has no unit, or when normalised and real durations are mixed. A required target that has no
+    column is left to the connector, which knows what to suggest.
+    """
+    columns = header.columns
+    by_name = {name: t for t in targets for name in (t.name, t.column)}
+    mapped: dict[str, tuple[str, ...]] = {}
+    for name, expression in options.mapping.items():
+        target = by_name.get(name.strip())
+        if target is None:
+            raise InputError(
+                f"there is no target {name!r}" + _nearest(name, by_name),
+                where=f"--map {name}={expression}",
+                hint=f"targets are {', '.join(t.name for t in targets)}",
+            )
+        mapped[target.name] = _columns_of(expression, columns, target)
+    taken = {column for found in mapped.values() for column in found}
+    terms: dict[str, tuple[Term, ...]] = {}
+    for target in targets:
+        found = mapped.get(target.name) or _by_alias(target, columns, taken)
+        if found:
+            terms[target.name] = tuple(_term(target, c, header, options, where) for c in found)
+            taken.update(found)
+    durations = [term for t in targets if t.kind is Kind.TIME for term in terms.get(t.name, ())]
+    units = {term.unit for term in durations}
+    if "relative" in units and len(units) > 1:
+        mixed = sorted(term.column for term in durations)
+        raise InputError(
+            f"normalised and real times are mixed: {', '.join(mixed)}",
+            where=where,
+            hint="map either the normalised or the real ones",
+        )
+    return Plan(terms, tuple(c for c in columns if c not in taken))
+
+
+def lacking(targets: Iterable[Target], plan: Plan) -> list[Target]:
+    """The required targets without a column."""
+    return [t for t in targets if t.required and t.name not in plan.terms]
+
+
+def describe(targets: Iterable[Target]) -> str:
+    """The targets as lines of help: name, kind, other names, meaning."""
+    lines = []
+    for t in targets:
+        kind = f"{t.kind.value}{', required' if t.required else ''}"
+        aliases = f" Also called {', '.join(t.aliases)}." if t.aliases else ""
+        lines.append(f"  {t.name} ({kind}): {t.doc}.{aliases}")
+    return "\n".join(lines)
+
+
+def unused_note(plan: Plan) -> tuple[str, ...]:
+    """A note that lists the columns that nothing is read from."""
+    return (f"columns not used: {', '.join(plan.unused)}",) if plan.unused else ()
+
+
+def _columns_of(expression: str, columns: Sequence[str], target: Target) -> tuple[str, ...]:
+    """The columns that a ``--map`` expression sums."""
+    whole = expression.strip()
+    found = (whole,) if whole in columns else tuple(p.strip() for p in whole.split("+"))
+    where = f"--map {target.name}={expression}"
+    for name in found:
+        if name not in columns:
+            raise InputError(
+                f"there is no column {name!r}" + _nearest(name, columns),
+                where=where,
+                hint=f"the file has {', '.join(columns)}",
+            )
+    if len(found) > 1 and target.kind in (Kind.TEXT, Kind.MOMENT):
+        raise InputError(
+            f"{target.name} is a {target.kind.value}, not a sum",
+            where=where,
+            hint="name one column",
+        )
+    if len(set(found)) < len(found):
+        raise InputError(
+            "the same column is added twice", where=where, hint="name each column once"
+        )
+    return found
+
+
+def _by_alias(target: Target, columns: Sequence[str], taken: set[str]) -> tuple[str, ...]:
+    """The first free column with one of the target's names."""
+    exact = [c for c in columns if plain(c) == plain(target.column)]
+    for name in (target.name, *target.aliases):
+        wanted = plain(name)
+        for column in (*exact, *columns):
+            same = plain(column) == wanted or column in exact
+            if target.has_unit and not same:
+                stem, unit = split_unit(column)
+                same = unit is not None and wanted in (stem, stem.removesuffix("_time"))
+                same = same or plain(column).removesuffix("_time") == wanted
+            if same and column not in taken:
+                return (column,)
+    return ()
+
+
+def _term(target: Target, column: str, header: Header, options: Options, where: str) -> Term:
+    """The column with its unit; InputError when its numbers have none.
+
+    A moment may be ISO text, and Parquet has durations that know their unit: these need none. The
+    first value tells.
+    """
+    if not target.has_unit:
+        return Term(column)
+    unit = split_unit(column)[1] or _UNIT_OF_WORD.get(plain(column))
+    unit = unit or options.time_unit or target.unit
+    if target.kind is Kind.MOMENT and unit == "relative":
+        unit = None
+    may_lack = target.kind is Kind.MOMENT or header.format is Format.PARQUET
+    if unit is None and not (may_lack and not looks_like_number(header.sample(column))):
+        raise InputError(
+            f"the unit of column {column!r} is not known",
+            where=where,
+            hint="pass --time-unit us, ms, s, ns or relative, or put the unit into its name, "
+            f"e.g. {plain(column)}_ms",
+        )
+    return Term(column, unit)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, list(known), 1)
+    return f"; is it {found[0]!r}?" if found else ""

@@ -1,0 +1,1 @@
+"""Experiment trackers: loss and other scalars by step."""
