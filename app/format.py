@@ -1,7 +1,8 @@
 """One place that turns numbers into text, for pages, charts and commands.
 
 A value that is missing is never printed as zero: it is ``unknown``, with its reason where there is
-one. A value too small for its digits is printed as a bound (``<0.1 %``), not as zero.
+one. A value too small for its digits is printed as a bound (``<0.1 %``), not as zero, and a share
+that is not quite all is not printed as all (``>99.9 %``).
 """
 
 from __future__ import annotations
@@ -124,8 +125,8 @@ class _Scale:
         size = abs(value)
         least = 2 if money else 0
         if full:
-            # Cents for what has dollars; below a dollar the digits that are there.
-            exact = least if money and size >= 0.995 else max(least, _decimals(size, 6))
+            # Cents for what has dimes; below them the digits that are there.
+            exact = least if money and size >= 0.0995 else max(least, _decimals(size, 6))
             return cls(1.0, exact, before, after)
         for power, letter in _LETTERS:
             # 999.6k would round to 1000k, so the larger letter starts a little earlier.
@@ -140,6 +141,11 @@ class _Scale:
             return cls(1.0, decimals, before, after)
         return cls(1.0, _decimals(size, significant=3), before, after)
 
+    @property
+    def is_share(self) -> bool:
+        """Whether one is all there is."""
+        return self.after == " %"
+
     def digits(self, value: float) -> str:
         """The number alone, signed, without currency and unit."""
         scaled = value * self.factor
@@ -148,12 +154,14 @@ class _Scale:
         return f"{sign}{text}"
 
     def text(self, value: float) -> str:
-        """The number with currency and unit; a bound where rounding would leave nothing."""
+        """The number with currency and unit; a bound where rounding gives nothing, or all."""
         smallest = 10.0**-self.decimals
         if 0 < abs(value * self.factor) < smallest / 2:
             if value < 0:
                 return f"about {self.before}0{self.after}"
             return f"<{self.before}{smallest:.{self.decimals}f}{self.after}"
+        if self.is_share and value < 1 and round(value * self.factor, self.decimals) >= self.factor:
+            return f">{self.factor - smallest:.{self.decimals}f}{self.after}"
         body = self.digits(value)
         if body.startswith(MINUS):
             return f"{MINUS}{self.before}{body.removeprefix(MINUS)}{self.after}"

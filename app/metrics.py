@@ -273,11 +273,20 @@ _SPECS = (
     MetricSpec(
         "gpu_hours",
         "GPU-hours",
-        "of a whole bill: A, paid or allocated GPU-time / 3600 s; of a window of steps: sum of "
-        "step times × GPUs / 3600 s",
+        "A, paid or allocated GPU-time of the whole job / 3600 s; where nothing tells when it ran, "
+        "sum of all its step times × GPUs / 3600 s",
         "GPU-hours",
         "none",
-        "Time for which GPUs were held; for a job without steps, as its record states it.",
+        "Time for which GPUs were held, from the job's allocation to its end, whatever window of "
+        "steps is shown.",
+    ),
+    MetricSpec(
+        "window_gpu_hours",
+        "GPU-hours, steps shown",
+        "sum of step times × GPUs / 3600 s, over the recorded steps of the window",
+        "GPU-hours",
+        "none",
+        "A part of the job's GPU-hours: start-up, recovery and other steps come on top.",
     ),
     MetricSpec(
         "at_risk_gpu_hours",
@@ -299,10 +308,18 @@ _SPECS = (
     MetricSpec(
         "spend_usd",
         "Spend",
-        "GPU-hours × price per GPU-hour",
+        "GPU-hours of the whole job × price per GPU-hour",
         "USD",
         "none",
         "At the price shown at the top; no price is ever assumed.",
+    ),
+    MetricSpec(
+        "window_usd",
+        "Spend, steps shown",
+        "GPU-hours of the steps shown × price per GPU-hour",
+        "USD",
+        "none",
+        "A part of the job's spend, at the price shown at the top.",
     ),
     MetricSpec(
         "recoverable_usd",

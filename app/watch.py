@@ -90,18 +90,7 @@ class Watch:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Hold this source: UserError where another watch of it is at work in this lake."""
-        folder = self.lake.root / "watch"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self._key(self.source)}.lock"
-        with path.open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(
-                    "another watch of this source is at work",
-                    where=str(self.source),
-                    hint="stop it first, or leave it to it",
-                ) from None
+        with held(self.lake, self._key(self.source), str(self.source)):
             try:
                 yield
             finally:
@@ -243,16 +232,38 @@ class Watch:
 
     def _left(self, path: Path) -> tuple[Position | None, dict[str, Any] | None]:
         """Where the newest commit of this watch stopped."""
-        key = self._key(path)
-        newest: dict[str, Any] | None = None
-        at_us = -1
-        for commit in self.lake.commits.all().values():
-            said = commit.detail.get("watch")
-            if said is not None and said["key"] == key and commit.created_us > at_us:
-                newest, at_us = said, commit.created_us
+        newest = newest_of(self.lake, self._key(path))
         if newest is None:
             return None, None
         return Position(**newest["position"]), newest["state"]
+
+
+@contextmanager
+def held(lake: Lake, key: str, source: str) -> Iterator[None]:
+    """Hold the watch ``key`` of ``source``: UserError where another one is at work in ``lake``."""
+    folder = lake.root / "watch"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{key}.lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(
+                "another watch of this source is at work",
+                where=source,
+                hint="stop it first, or leave it to it",
+            ) from None
+        yield
+
+
+def newest_of(lake: Lake, key: str) -> dict[str, Any] | None:
+    """What the newest commit of the watch ``key`` says of where it stopped; None before it."""
+    newest: dict[str, Any] | None = None
+    at_us = -1
+    for commit in lake.commits.all().values():
+        said = commit.detail.get("watch")
+        if said is not None and said["key"] == key and commit.created_us > at_us:
+            newest, at_us = said, commit.created_us
+    return newest
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -8,6 +8,9 @@ from types import MappingProxyType
 
 from steptax.app.errors import NotFoundError
 from steptax.connectors.base import Connector
+from steptax.connectors.devices.nvidia_smi import NvidiaSmiConnector
+from steptax.connectors.devices.nvml import NvmlConnector
+from steptax.connectors.devices.rocm_smi import RocmSmiConnector
 from steptax.connectors.kineto import KinetoConnector
 from steptax.connectors.logs.deepspeed import DeepSpeedConnector
 from steptax.connectors.logs.hf_trainer import HfTrainerConnector
@@ -18,10 +21,20 @@ from steptax.connectors.logs.megatron_scalars import MegatronScalarsConnector
 from steptax.connectors.logs.nemo import NemoConnector
 from steptax.connectors.logs.nvrx import NvrxConnector
 from steptax.connectors.logs.torchtitan import TorchtitanConnector
+from steptax.connectors.money.aws_cur import AwsCurConnector
+from steptax.connectors.money.azure_cost import AzureCostConnector
+from steptax.connectors.money.events import EventsConnector
+from steptax.connectors.money.focus import FocusConnector
+from steptax.connectors.money.prices import PricesConnector
 from steptax.connectors.nccl.flight_recorder import FlightRecorderConnector
 from steptax.connectors.nccl.inspector import NcclInspectorConnector
 from steptax.connectors.nccl.nccl_tests import NcclTestsConnector
 from steptax.connectors.nccl.ras import NcclRasConnector
+from steptax.connectors.prometheus.api import PrometheusConnector
+from steptax.connectors.prometheus.scrape import DcgmConnector, NodeExporterConnector
+from steptax.connectors.schedulers.opencost import OpenCostConnector
+from steptax.connectors.schedulers.sacct import SacctConnector
+from steptax.connectors.schedulers.slurm_rest import SlurmRestConnector
 from steptax.connectors.tables.jobs import JobsConnector
 from steptax.connectors.tables.ops import OpsConnector
 from steptax.connectors.tables.steps import StepsConnector
@@ -33,6 +46,14 @@ _ALL: tuple[Connector, ...] = (
     StepsConnector(),
     OpsConnector(),
     JobsConnector(),
+    SacctConnector(),
+    SlurmRestConnector(),
+    OpenCostConnector(),
+    FocusConnector(),
+    AwsCurConnector(),
+    AzureCostConnector(),
+    PricesConnector(),
+    EventsConnector(),
     NcclInspectorConnector(),
     FlightRecorderConnector(),
     NcclRasConnector(),
@@ -50,6 +71,12 @@ _ALL: tuple[Connector, ...] = (
     TensorboardConnector(),
     WandbConnector(),
     MlflowConnector(),
+    NvmlConnector(),
+    NvidiaSmiConnector(),
+    RocmSmiConnector(),
+    DcgmConnector(),
+    NodeExporterConnector(),
+    PrometheusConnector(),
 )
 
 CONNECTORS: Mapping[str, Connector] = MappingProxyType({c.kind: c for c in _ALL})

@@ -22,8 +22,10 @@ from steptax.app.views.fleet_bill_models import FleetBill
 from steptax.app.views.health import health_view
 from steptax.app.views.job import job_view, step_timeline
 from steptax.app.views.models import ExecutiveView, HealthView, JobView, StepTimeline
+from steptax.app.views.record import RecordView, record_view
 from steptax.app.views.report_models import Reports
 from steptax.app.views.reports import job_reports
+from steptax.app.views.sharing import neighbours_version
 from steptax.app.views.workspace import Workspace, open_workspace
 from steptax.pages.state import Selection
 
@@ -75,7 +77,7 @@ def job(selection: Selection, job_id: str) -> JobView:
             selection.last_steps,
             selection.price,
             price_note(selection.price),
-            ws.version(job_id),
+            f"{ws.version(job_id)}-{neighbours_version(ws, job_id)}",
             period,
         )
 
@@ -96,6 +98,11 @@ def reports(job_id: str) -> Reports:
     ws = workspace()
     versions = [ws.lake.version(name, job_id) for name in ("printed_metrics", "reported_scores")]
     return _reports(ws, str(ws.root), job_id, "-".join(versions))
+
+
+def record(job_id: str, price: Decimal | None) -> RecordView:
+    """The bill of a job without steps, from its record alone."""
+    return record_view(workspace(), job_id, price=price, price_note=price_note(price))
 
 
 def has_collectives(job_id: str) -> bool:
@@ -127,7 +134,7 @@ def executive(price: Decimal | None) -> ExecutiveView:
 def whole_bill(by: str, denominator: str, tz: str, price: Decimal | None) -> FleetBill:
     """The whole bill of all jobs by ``by``."""
     ws = workspace()
-    versions = [ws.lake.version(name) for name in ("events", "charges", "prices")]
+    versions = [ws.lake.version(name) for name in ("events", "charges", "prices", "device_samples")]
     version = "-".join([ws.version(), *versions])
     return _whole_bill(ws, str(ws.root), by, denominator, tz, price, version)
 

@@ -24,6 +24,8 @@ _NUMBERS = (
     "mfu_ratio",
     "gpu_hours",
     "spend_usd",
+    "window_gpu_hours",
+    "window_usd",
     "recoverable_usd",
     "unexplained_ratio",
 )

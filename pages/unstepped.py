@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from steptax.app.charts.job_tables import ledger_table
 from steptax.app.errors import NotFoundError
+from steptax.app.metrics import METRICS
 from steptax.app.views.printed import beside
-from steptax.pages import collectives, data, frame, parts, said
+from steptax.app.views.record import NO_CARD, RecordView
+from steptax.pages import collectives, data, frame, parts, said, state
+
+_NUMBERS = ("gpu_hours", "spend_usd", "scheduling_ratio", "goodput_ratio")
 
 
 def draw(job_id: str, problem: NotFoundError, top: DeltaGenerator) -> None:
-    """What others say of the job and its collectives; where there is nothing, the problem."""
+    """The job's bill, what others say of it, its collectives; where nothing is, the problem."""
     with frame.guarded("no_lake"):
-        reports = data.reports(job_id)
-        if reports.is_empty and not data.has_collectives(job_id):
+        reports, record = data.reports(job_id), data.record(job_id, state.read().price)
+        if reports.is_empty and not record.bill.lines and not data.has_collectives(job_id):
             parts.error(problem)
             return
-        lacking = "who is slow in them, and what it costs, cannot be told"
-        top.info(parts.plain(f"{problem.message}: {lacking}. What to do: {problem.hint}"))
+        top.info(parts.plain(f"{problem.message}: {NO_CARD}. What to do: {problem.hint}"))
+        _bill(record)
         said.scores_alone(reports)
         said.printed(reports, beside(reports, {}), loss_is_drawn=False)
         collectives.draw(job_id, top, is_live=False)
+
+
+def _bill(record: RecordView) -> None:
+    """What the job held and cost, from its allocation on."""
+    with st.container(horizontal=True, key="kpis"):
+        for name in _NUMBERS:
+            parts.number(METRICS[name].title, record.metrics[name], name)
+    parts.section("The whole job, from its allocation on")
+    if record.bill.lines:
+        parts.rows("bill", ledger_table(record.bill.lines))
+        parts.download("bill", lambda: ledger_table(record.bill.lines))
+    for text in (record.bill.note, *record.bill.findings):
+        st.caption(parts.plain(text))

@@ -16,7 +16,7 @@ from steptax.app.views.whatif_models import Answer
 
 _TORNADO_NOTE = (
     "Each input alone: over its measured interval, over all that it can be where it was not given, "
-    "else by a tenth either way."
+    "else by a tenth either way, or as its range says."
 )
 
 

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def ingest_command(
     kind: Annotated[str, typer.Argument(help="what the files are: steptax connectors lists them")],
     paths: Annotated[
-        list[Path], typer.Argument(help="files; folders of them; an address (mlflow)")
+        list[Path], typer.Argument(help="files; folders of them; an address (mlflow, prometheus)")
     ],
     job: Annotated[str | None, typer.Option("--job", help="job id; else the file's name")] = None,
     mapping: Annotated[
@@ -54,6 +54,37 @@ def ingest_command(
         str | None,
         typer.Option("--loss-tag", metavar="TAG", help="training loss of a tracker; else detected"),
     ] = None,
+    timezone: Annotated[
+        str | None,
+        typer.Option("--timezone", metavar="ZONE", help="of local times (sacct): Europe/Berlin"),
+    ] = None,
+    accept_prices: Annotated[
+        bool, typer.Option("--accept-prices", help="store prices that are held as doubtful")
+    ] = False,
+    provider: Annotated[
+        str | None, typer.Option("--provider", help="seller, of prices that name none")
+    ] = None,
+    observed_on: Annotated[
+        str | None,
+        typer.Option("--observed-on", metavar="DATE", help="day of prices that name none"),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="node of device samples; else the file's name")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="moment of a scrape without one")
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="begin of samples of a server: -2h, ISO 8601"),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="end of samples of a server; now")
+    ] = None,
+    step: Annotated[
+        str | None,
+        typer.Option("--step", metavar="LENGTH", help="one sample per step; else all of a server"),
+    ] = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -74,7 +105,20 @@ def ingest_command(
         gpu_model=gpu_model,
         extra={
             name: str(value)
-            for name, value in (("rank", rank), ("dialect", dialect), ("loss_tag", loss_tag))
+            for name, value in (
+                ("rank", rank),
+                ("dialect", dialect),
+                ("loss_tag", loss_tag),
+                ("host", host),
+                ("timezone", timezone),
+                ("accept_prices", accept_prices or None),
+                ("observed_on", observed_on),
+                ("provider", provider),
+                ("at", at),
+                ("from", start),
+                ("to", end),
+                ("step", step),
+            )
             if value is not None
         },
     )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,8 @@ import typer
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
 from steptax.app.commands.output import console, show, table_of
 from steptax.app.errors import NotFoundError, UserError
-from steptax.app.format import UNKNOWN, format_share, format_usd, format_value
+from steptax.app.format import UNKNOWN, format_measure, format_share, format_usd, format_value
+from steptax.app.metrics import METRICS
 from steptax.app.views.card_text import card_as_text
 from steptax.app.views.collectives import collectives_view
 from steptax.app.views.collectives_text import verdict
@@ -22,8 +24,9 @@ from steptax.app.views.executive import executive_view
 from steptax.app.views.job import job_view
 from steptax.app.views.jobs import job_summaries
 from steptax.app.views.learning import LearningView, learning_text, learning_view
-from steptax.app.views.models import JobSummary, JobView, LedgerLine
+from steptax.app.views.models import Bill, JobSummary, JobView, LedgerLine
 from steptax.app.views.printed import beside
+from steptax.app.views.record import NO_CARD, record_view
 from steptax.app.views.report_models import Beside, Reports
 from steptax.app.views.reports import job_reports
 from steptax.app.views.reports_text import reports_json, reports_lines
@@ -104,7 +107,7 @@ def job_command(
     try:
         view = job_view(ws, job_id, price=cost, last_steps=window, ideal=ideal)
     except NotFoundError as lacking:
-        _show_without_steps(ws, job_id, lacking, learned, as_json=as_json)
+        _show_without_steps(ws, job_id, cost, lacking, learned, as_json=as_json)
         return
     data: dict[str, Any] = {
         "job": asdict(view.header),
@@ -112,12 +115,7 @@ def job_command(
         "metrics": view.metrics,
         "ledger": [line.as_json() for line in view.ledger],
         "ledger_note": view.ledger_note,
-        "bill": {
-            "lines": [line.as_json() for line in view.bill.lines],
-            "note": view.bill.note,
-            "at_risk": view.bill.at_risk,
-            "findings": view.bill.findings,
-        },
+        "bill": _bill_json(view.bill),
         "coverage": asdict(view.coverage),
         "window": asdict(view.window),
         "price": asdict(view.price),
@@ -145,16 +143,42 @@ def job_command(
     )
 
 
+def _bill_json(bill: Bill) -> dict[str, Any]:
+    return {
+        "lines": [line.as_json() for line in bill.lines],
+        "note": bill.note,
+        "at_risk": bill.at_risk,
+        "findings": bill.findings,
+    }
+
+
 def _show_without_steps(
-    ws: Workspace, job_id: str, lacking: NotFoundError, learned: LearningView, *, as_json: bool
+    ws: Workspace,
+    job_id: str,
+    price: Decimal | None,
+    lacking: NotFoundError,
+    learned: LearningView,
+    *,
+    as_json: bool,
 ) -> None:
-    """What there is of a job without steps: losses and what others say; else what is lacking."""
+    """What there is of a job without steps: its bill, losses and what others say; else nothing."""
     reports, together = job_reports(ws, job_id), _collectives(ws, job_id)
-    if not learned.is_known and reports.is_empty and together is None:
+    record = record_view(ws, job_id, price=price)
+    if not (record.bill.lines or learned.is_known or not reports.is_empty or together):
         raise lacking
     rows = beside(reports, {})
 
     def text() -> None:
+        for name in ("gpu_hours", "spend_usd"):
+            console.print(
+                f"{METRICS[name].title}: {format_measure(record.metrics[name])}", markup=False
+            )
+        if record.bill.lines:
+            _print_ledger("The whole job", record.bill.lines, record.bill.note)
+        else:
+            console.print(f"No bill: {record.bill.note}", markup=False)
+        for finding in record.bill.findings:
+            console.print(finding, markup=False)
         if learned.is_known:
             console.print(learning_text(learned), markup=False)
         _print_reports(reports, rows)
@@ -163,14 +187,21 @@ def _show_without_steps(
     # A job that only a tracker, a log without times or a hang's dumps know has no steps.
     show(
         {
-            "job": ws.job(job_id),
+            "job": record.job,
+            "no_card": f"{lacking.message}: {NO_CARD}",
+            "metrics": record.metrics,
+            "bill": _bill_json(record.bill),
+            "price": asdict(record.price),
             "learning": asdict(learned),
             "reports": reports_json(reports, rows),
             "collectives": together,
         },
         as_json=as_json,
         text=text,
-        warnings=(f"{lacking.message}: what is shown is all there is", *learned.warnings),
+        warnings=(
+            f"{lacking.message}: {NO_CARD}; what is shown is all there is",
+            *learned.warnings,
+        ),
     )
 
 
@@ -202,6 +233,8 @@ def _print_job(view: JobView, learned: LearningView) -> None:
     _print_ledger("Ledger of the recorded steps", view.ledger, view.ledger_note)
     console.print("")
     _print_ledger("The whole job", view.bill.lines, view.bill.note)
+    for finding in view.bill.findings:
+        console.print(finding, markup=False)
     console.print("")
     console.print(comparison_as_text(view.comparison, view.blame, view.metrics), markup=False)
     if learned.is_known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import time
 from collections import Counter
@@ -17,8 +18,12 @@ import typer
 from steptax.app.commands.ingest import mapping_of
 from steptax.app.commands.options import JsonFlag, LakeFlag, open_lake
 from steptax.app.commands.output import console
-from steptax.app.errors import NotFoundError
+from steptax.app.errors import NotFoundError, UserError
+from steptax.app.ingest import url_of
+from steptax.app.lake import Lake
 from steptax.app.watch import Refused, Stored, Told, Watch
+from steptax.app.watch_devices import DevicesTold, DeviceWatch, nvml_library
+from steptax.app.watch_server import ServerWatch
 from steptax.connectors.base import Options
 
 #: How soon a request to stop is seen.
@@ -32,11 +37,17 @@ def register(app: typer.Typer) -> None:
 
 def watch_command(
     kind: Annotated[str, typer.Argument(help="what it is: steptax connectors lists the kinds")],
-    source: Annotated[Path, typer.Argument(help="a file that grows, or a folder of files")],
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            help="a file that grows, a folder, an address (prometheus); none: this node (nvml)"
+        ),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="take what is there, and leave")] = False,
     interval: Annotated[
-        float, typer.Option("--interval", min=0.05, help="seconds between two looks")
-    ] = 5.0,
+        float | None,
+        typer.Option("--interval", min=0.05, help="seconds between two looks: 5; of nvml: 1"),
+    ] = None,
     match: Annotated[
         str, typer.Option("--match", metavar="PATTERN", help="files of a folder, by name")
     ] = "*",
@@ -61,6 +72,12 @@ def watch_command(
         str | None,
         typer.Option("--loss-tag", metavar="TAG", help="training loss of a tracker; else detected"),
     ] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="node of device samples; else its own name")
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option("--record", help="keep raw readings of nvml in this file, too")
+    ] = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -79,18 +96,33 @@ def watch_command(
         gpu_model=gpu_model,
         extra={
             name: value
-            for name, value in (("dialect", dialect), ("loss_tag", loss_tag))
+            for name, value in (("dialect", dialect), ("loss_tag", loss_tag), ("host", host))
             if value is not None
         },
     )
-    if once and not source.exists():
-        raise NotFoundError("there is no such file", where=str(source), hint="check the path")
-    watch = Watch(open_lake(lake, create=True), kind, source, options, match=match)
+    if source is None:
+        _this_node(
+            kind,
+            open_lake(lake, create=True),
+            host=host,
+            interval_s=interval or 1.0,
+            record=record,
+            once=once,
+            as_json=as_json,
+        )
+        return
+    watch: Watch | ServerWatch
+    if (url := url_of(source)) is not None:
+        watch = ServerWatch(open_lake(lake, create=True), kind, url, options)
+    else:
+        if once and not source.exists():
+            raise NotFoundError("there is no such file", where=str(source), hint="check the path")
+        watch = Watch(open_lake(lake, create=True), kind, source, options, match=match)
     teller = _Teller(as_json=as_json)
     stop = _Stop()
     with watch.alone():
         if not once:
-            teller.say(f"watching {source} (Ctrl-C stops)")
+            teller.say(f"watching {url or source} (Ctrl-C stops)")
         while True:
             news = False
             for found in watch.look(settled=once):
@@ -102,9 +134,44 @@ def watch_command(
                 break
             if not news:
                 teller.idle()
-            stop.wait(interval)
+            stop.wait(interval or 5.0)
             if stop.asked:
                 break
+    teller.leave(once=once)
+
+
+def _this_node(
+    kind: str,
+    lake: Lake,
+    *,
+    host: str | None,
+    interval_s: float,
+    record: Path | None,
+    once: bool,
+    as_json: bool,
+) -> None:
+    """Sample the devices of this node until Ctrl-C."""
+    if kind != "nvml":
+        raise UserError(
+            f"expected what to follow: {kind} is not read from the node itself",
+            where="SOURCE",
+            hint="name a file or a folder; steptax watch nvml needs none",
+        )
+    teller, stop = _Teller(as_json=as_json), _Stop()
+    watch = DeviceWatch(lake, nvml_library(), host or socket.gethostname(), record=record)
+    with watch.alone():
+        watch.begin()
+        teller.say(f"sampling {watch.devices} devices of {watch.host} (Ctrl-C stops)")
+        due_s = time.monotonic()
+        while True:
+            for told in watch.sample(last=once):
+                teller.devices(told)
+            due_s = max(due_s + interval_s, time.monotonic())
+            stop.wait(0.0 if once else due_s - time.monotonic())
+            if once or stop.asked:
+                break
+        for told in watch.flush():
+            teller.devices(told)
     teller.leave(once=once)
 
 
@@ -201,6 +268,41 @@ class _Teller:
             parts.append(f"{found.behind_bytes:,} bytes to read")
         self.say(", ".join(parts))
         for note in notes:
+            self.say(f"note: {note}")
+
+    def devices(self, told: DevicesTold) -> None:
+        """Say what was stored of this node's devices, and what is wrong with them."""
+        self._idle = False
+        self._total.update({"device_samples": told.rows})
+        self._commits += bool(told.rows)
+        self._json(
+            {
+                "ok": told.fault is None,
+                "data": {
+                    "commit": None,
+                    "source": told.source,
+                    "accepted": {"device_samples": told.rows},
+                    "held": told.held,
+                    "total": dict(self._total),
+                },
+                "warnings": list(told.notes),
+            }
+            if told.fault is None
+            else {
+                "ok": False,
+                "error": {
+                    "kind": "input",
+                    "message": told.fault,
+                    "where": told.source,
+                    "hint": f"{told.held:,} samples are held and tried again",
+                },
+            }
+        )
+        if told.fault is not None:
+            self.say(f"not stored: {told.fault}; {told.held:,} samples are held")
+        elif told.rows:
+            self.say(f"{told.source}: device_samples +{told.rows:,}")
+        for note in told.notes:
             self.say(f"note: {note}")
 
     def idle(self) -> None:

@@ -32,10 +32,19 @@ StepsFlag = Annotated[
     str | None,
     typer.Option("--steps", metavar="A-B,C", help="only these steps count; else all that fit"),
 ]
+ClocksFlag = Annotated[
+    bool, typer.Option("--align-clocks", help="correct clocks of hosts that are off")
+]
+StreamFlag = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--in-stream", metavar="TYPE", help="own type of operation that runs between the passes"
+    ),
+]
 ThresholdFlag = Annotated[
     float | None,
     typer.Option(
-        "--threshold", min=1.0, help="slowdown from which on it is taken apart; else 1.03"
+        "--threshold", min=0.0, help="slowdown from which on it is taken apart; else 1.03"
     ),
 ]
 
@@ -59,6 +68,8 @@ def stragglers_command(
     meta: MetaFlag = None,
     unit: UnitFlag = "s",
     steps: StepsFlag = None,
+    align: ClocksFlag = False,
+    in_stream: StreamFlag = None,
     threshold: ThresholdFlag = None,
     published: Annotated[
         bool,
@@ -69,7 +80,7 @@ def stragglers_command(
     as_json: JsonFlag = False,
 ) -> None:
     """What the stragglers of a job cost, by operation, stage, data-parallel rank and worker."""
-    opened = _open(job, trace, meta, unit, steps, threshold, lake)
+    opened = _open(job, trace, meta, unit, steps, threshold, lake, align, in_stream)
     from steptax.app.views.trace import trace_view
     from steptax.app.views.trace_text import as_json as view_json
     from steptax.app.views.trace_text import as_text
@@ -90,6 +101,8 @@ def fix_command(
     meta: MetaFlag = None,
     unit: UnitFlag = "s",
     steps: StepsFlag = None,
+    align: ClocksFlag = False,
+    in_stream: StreamFlag = None,
     ranks: Annotated[
         str | None, typer.Option("--ranks", "--rank", metavar="R,R", help="global ranks")
     ] = None,
@@ -124,7 +137,8 @@ def fix_command(
             where="whatif fix",
             hint="use --ranks 0,7, --worst 1, --stage 3, --dp-rank 1, --optype TYPE or --also FIX",
         )
-    _answer(_open(job, trace, meta, unit, steps, None, lake), fixes, price, as_json=as_json)
+    opened = _open(job, trace, meta, unit, steps, None, lake, align, in_stream)
+    _answer(opened, fixes, price, as_json=as_json)
 
 
 @whatif.command("kernel")
@@ -136,6 +150,8 @@ def kernel_command(
     meta: MetaFlag = None,
     unit: UnitFlag = "s",
     steps: StepsFlag = None,
+    align: ClocksFlag = False,
+    in_stream: StreamFlag = None,
     price: PriceFlag = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
@@ -144,7 +160,8 @@ def kernel_command(
     from steptax.app.whatif.fixes import parse_fix
 
     fixes = [parse_fix(f"kernel:{match}:{speedup:g}")]
-    _answer(_open(job, trace, meta, unit, steps, None, lake), fixes, price, as_json=as_json)
+    opened = _open(job, trace, meta, unit, steps, None, lake, align, in_stream)
+    _answer(opened, fixes, price, as_json=as_json)
 
 
 @whatif.command("network")
@@ -155,6 +172,8 @@ def network_command(
     meta: MetaFlag = None,
     unit: UnitFlag = "s",
     steps: StepsFlag = None,
+    align: ClocksFlag = False,
+    in_stream: StreamFlag = None,
     price: PriceFlag = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
@@ -163,7 +182,8 @@ def network_command(
     from steptax.app.whatif.fixes import parse_fix
 
     fixes = [parse_fix(f"network:{speedup:g}")]
-    _answer(_open(job, trace, meta, unit, steps, None, lake), fixes, price, as_json=as_json)
+    opened = _open(job, trace, meta, unit, steps, None, lake, align, in_stream)
+    _answer(opened, fixes, price, as_json=as_json)
 
 
 @whatif.command("device")
@@ -176,6 +196,8 @@ def device_command(
     meta: MetaFlag = None,
     unit: UnitFlag = "s",
     steps: StepsFlag = None,
+    align: ClocksFlag = False,
+    in_stream: StreamFlag = None,
     price: PriceFlag = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
@@ -184,7 +206,8 @@ def device_command(
     from steptax.app.whatif.fixes import parse_fix
 
     fixes = [parse_fix(f"device:{speedup}")]
-    _answer(_open(job, trace, meta, unit, steps, None, lake), fixes, price, as_json=as_json)
+    opened = _open(job, trace, meta, unit, steps, None, lake, align, in_stream)
+    _answer(opened, fixes, price, as_json=as_json)
 
 
 @whatif.command("rebalance")
@@ -194,6 +217,8 @@ def rebalance_command(
     meta: MetaFlag = None,
     unit: UnitFlag = "s",
     steps: StepsFlag = None,
+    align: ClocksFlag = False,
+    in_stream: StreamFlag = None,
     layers: Annotated[
         str | None,
         typer.Option("--layers", metavar="8,8,8,8", help="layers of each stage now"),
@@ -223,7 +248,8 @@ def rebalance_command(
     elif not micro_batches:
         texts.append("stages")
     fixes = [parse_fix(text) for text in texts]
-    _answer(_open(job, trace, meta, unit, steps, None, lake), fixes, price, as_json=as_json)
+    opened = _open(job, trace, meta, unit, steps, None, lake, align, in_stream)
+    _answer(opened, fixes, price, as_json=as_json)
 
 
 @whatif.command("gc")
@@ -233,6 +259,8 @@ def gc_command(
     meta: MetaFlag = None,
     unit: UnitFlag = "s",
     steps: StepsFlag = None,
+    align: ClocksFlag = False,
+    in_stream: StreamFlag = None,
     price: PriceFlag = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
@@ -241,7 +269,8 @@ def gc_command(
     from steptax.app.whatif.fixes import Fix, FixKind
 
     fixes = [Fix(FixKind.GC)]
-    _answer(_open(job, trace, meta, unit, steps, None, lake), fixes, price, as_json=as_json)
+    opened = _open(job, trace, meta, unit, steps, None, lake, align, in_stream)
+    _answer(opened, fixes, price, as_json=as_json)
 
 
 @whatif.command("export")
@@ -251,6 +280,8 @@ def export_command(
     trace: TraceFlag = None,
     meta: MetaFlag = None,
     unit: UnitFlag = "s",
+    align: ClocksFlag = False,
+    in_stream: StreamFlag = None,
     step: Annotated[int | None, typer.Option("--step", help="one step; else all")] = None,
     ideal: Annotated[
         bool, typer.Option("--ideal", help="the ideal timeline beside the recorded one")
@@ -259,7 +290,7 @@ def export_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Write the timeline for Perfetto (ui.perfetto.dev) or chrome://tracing."""
-    opened = _open(job, trace, meta, unit, None, None, lake)
+    opened = _open(job, trace, meta, unit, None, None, lake, align, in_stream)
     analysis = opened.analysis
     if analysis is None:
         raise UserError(
@@ -302,6 +333,8 @@ def _open(
     steps: str | None,
     threshold: float | None,
     lake: Path | None,
+    align: bool,
+    in_stream: list[str] | None,
 ) -> TraceJob:
     """The job or file that the flags name, analysed."""
     if (job is None) == (trace is None):
@@ -320,18 +353,23 @@ def _open(
     from steptax.app.whatif.analysis import THRESHOLD
 
     ranges = parse_steps(steps)
-    limit = THRESHOLD if threshold is None else threshold
+    how: dict[str, Any] = {
+        "steps": ranges,
+        "threshold": THRESHOLD if threshold is None else threshold,
+        "in_stream": tuple(in_stream or ()),
+        "align_clocks": align,
+    }
     if trace is not None:
         sizes: dict[str, Any] = {}
         if meta is not None:
             from steptax.connectors.tables.meta import read_meta
 
-            sizes = read_meta(meta).job()
-        return open_trace_file(trace, sizes, steps=ranges, threshold=limit, unit=unit)
+            sizes = read_meta(meta).echoed()
+        return open_trace_file(trace, sizes, unit=unit, **how)
     assert job is not None
     from steptax.app.views.workspace import open_workspace
 
-    return open_trace(open_workspace(lake_root(lake)), job, steps=ranges, threshold=limit)
+    return open_trace(open_workspace(lake_root(lake)), job, **how)
 
 
 def parse_steps(text: str | None) -> tuple[tuple[int, int], ...]:

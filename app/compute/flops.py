@@ -164,7 +164,7 @@ def flop_parts(
     )
 
 
-def effective_seq_len(lengths: Sequence[int]) -> float:
+def effective_seq_len(lengths: Sequence[float]) -> float:
     """Context of the average token of packed sequences: sum of squares / sum of lengths.
 
     Raises:

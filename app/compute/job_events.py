@@ -31,7 +31,7 @@ class Finding:
     """Something in a record that had to be decided, or that could not be used."""
 
     kind: str
-    """overlap, outside, clock, inferred, duplicate or rejected."""
+    """overlap, outside, clock, inferred, duplicate, rejected or shared."""
     text: str
 
 

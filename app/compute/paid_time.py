@@ -10,8 +10,8 @@ import numpy as np
 
 from steptax.app.compute.attempt_layer import State
 from steptax.app.compute.job_events import Finding
-from steptax.app.compute.segments import Segments, add_up, covered_us, one, stack
-from steptax.app.compute.timeline import Allocation, Timeline
+from steptax.app.compute.segments import Segments, add_up, cut, one, stack
+from steptax.app.compute.timeline import Allocation, Timeline, held
 from steptax.app.errors import IntegrityError
 
 #: Sources that give whole seconds may let devices be held that long beyond what was paid.
@@ -28,6 +28,17 @@ class DeviceSpan:
     end_us: int
 
 
+@dataclass(frozen=True)
+class Taken:
+    """One device that a job says it held from start to end, while another job had it."""
+
+    job_id: str
+    device: str
+    start_us: int
+    end_us: int
+    by_job: str
+
+
 def resolve_devices(
     spans: Sequence[DeviceSpan],
 ) -> tuple[dict[str, list[Allocation]], tuple[Finding, ...]]:
@@ -39,32 +50,66 @@ def resolve_devices(
     reported with their length.
     """
     jobs = sorted({span.job_id for span in spans})
-    number = {job: k for k, job in enumerate(jobs)}
-    by_device: dict[str, list[DeviceSpan]] = defaultdict(list)
-    for span in spans:
-        by_device[span.device].append(span)
-    held: dict[str, list[tuple[int, int, int]]] = {job: [] for job in jobs}
-    twice: dict[str, int] = defaultdict(int)
-    for device in sorted(by_device):
-        claims = sorted(by_device[device], key=lambda s: (s.start_us, s.job_id, s.end_us))
-        owned = stack([one(s.start_us, s.end_us, number[s.job_id]) for s in claims])
+    shares: dict[str, list[tuple[int, int, int]]] = {job: [] for job in jobs}
+    for owned in _owners(spans, jobs).values():
         for start, end, job in _rows(owned):
-            held[jobs[job]].append((start, end, 1))
-        for name in {s.job_id for s in claims}:
-            claimed = stack([one(s.start_us, s.end_us, 0) for s in claims if s.job_id == name])
-            own = owned.label == number[name]
-            kept = Segments(owned.start_us[own], owned.end_us[own], owned.label[own])
-            twice[name] += claimed.total_us - int(
-                covered_us(kept, claimed.start_us, claimed.end_us).sum()
-            )
+            shares[jobs[job]].append((start, end, 1))
+    twice: dict[str, int] = defaultdict(int)
+    for taken in taken_devices(spans):
+        twice[taken.job_id] += taken.end_us - taken.start_us
     findings = tuple(
         Finding("overlap", f"{us} GPU-us of job {job} count for the job that held them later")
         for job, us in sorted(twice.items())
         if us
     )
     return {
-        job: [Allocation(*row) for row in _rows(add_up(parts))] for job, parts in held.items()
+        job: [Allocation(*row) for row in _rows(add_up(parts))] for job, parts in shares.items()
     }, findings
+
+
+def taken_devices(spans: Sequence[DeviceSpan]) -> tuple[Taken, ...]:
+    """What ``resolve_devices`` takes from each job, and which job has it instead."""
+    jobs = sorted({span.job_id for span in spans})
+    claims: dict[tuple[str, str], list[DeviceSpan]] = defaultdict(list)
+    for span in spans:
+        claims[span.device, span.job_id].append(span)
+    owners = _owners(spans, jobs)
+    found = []
+    for (device, job), own in sorted(claims.items()):
+        claimed = stack([one(s.start_us, s.end_us, 0) for s in own])
+        kept, _ = cut(owners[device], claimed)
+        found += [
+            Taken(job, device, start, end, jobs[by])
+            for start, end, by in _rows(kept)
+            if jobs[by] != job
+        ]
+    return tuple(found)
+
+
+def _owners(spans: Sequence[DeviceSpan], jobs: Sequence[str]) -> dict[str, Segments]:
+    """Who holds each device over time, as places in ``jobs``, which are in alphabetical order."""
+    number = {job: k for k, job in enumerate(jobs)}
+    by_device: dict[str, list[DeviceSpan]] = defaultdict(list)
+    for span in spans:
+        by_device[span.device].append(span)
+    return {
+        device: stack(
+            [
+                one(s.start_us, s.end_us, number[s.job_id])
+                for s in sorted(by_device[device], key=lambda s: (s.start_us, s.job_id, s.end_us))
+            ]
+        )
+        for device in sorted(by_device)
+    }
+
+
+def without_taken(
+    allocations: Sequence[Allocation], taken: Sequence[Allocation]
+) -> list[Allocation]:
+    """``allocations`` less the devices that others had; never less than none."""
+    spans = [(start, end, gpus) for start, end, gpus in _rows(held(allocations))]
+    spans += [(a.start_us, a.end_us, -a.gpus) for a in taken]
+    return [Allocation(*row) for row in _rows(add_up(spans)) if row[2] > 0]
 
 
 def idle_time(paid: Sequence[Allocation], used: Sequence[Segments], name: str) -> Timeline:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -113,6 +114,39 @@ def peak_at_clock(name: str | None, dtype: str | None, clock_mhz: float) -> Peak
         tflops=full.tflops * scale,
         achievable_tflops=None,
         warnings=(*full.warnings, f"{said}{row.spec_clock_mhz:g} MHz"),
+    )
+
+
+def mixed_peak(parts: Sequence[tuple[Peak, float]]) -> Peak:
+    """One peak for work that mixes precisions; ``parts`` are peaks with their share of the FLOPs.
+
+    1 / sum(share / peak): the rate at which all the work would go if each part ran at its own
+    peak. Without one of the peaks there is none, and why; the same for the achievable rates.
+
+    Raises:
+        UserError: shares that are negative or do not sum to 1.
+    """
+    shares = [share for _, share in parts]
+    if not parts or min(shares) < 0 or abs(math.fsum(shares) - 1) > 1e-9:
+        raise UserError(f"must be shares that sum to 1, not {shares}", where="shares")
+    used = [(part, share) for part, share in parts if share > 0]
+    if len(used) == 1:
+        return used[0][0]
+    dtype = "+".join(part.dtype for part, _ in used)
+    device = used[0][0].device
+    lacking = next((part for part, _ in used if part.tflops is None), None)
+    if lacking is not None:
+        return Peak(dtype, None, device, reason=lacking.reason)
+    achievable: float | None = None
+    if all(part.achievable_tflops is not None for part, _ in used):
+        achievable = 1 / math.fsum(share / (part.achievable_tflops or 1) for part, share in used)
+    return Peak(
+        dtype,
+        1 / math.fsum(share / (part.tflops or 1) for part, share in used),
+        device,
+        achievable,
+        "; ".join(dict.fromkeys(part.source for part, _ in used)),
+        tuple(dict.fromkeys(text for part, _ in used for text in part.warnings)),
     )
 
 

@@ -23,7 +23,7 @@ from steptax.app.compute.goodput import GPU_US_PER_HOUR, Denominator
 from steptax.app.compute.instep import Inner, inner_buckets
 from steptax.app.compute.job_events import BREAKS, SAVE, Finding, Rows
 from steptax.app.compute.measure import Level, Measure
-from steptax.app.compute.paid_time import idle_time, join
+from steptax.app.compute.paid_time import idle_time, join, without_taken
 from steptax.app.compute.step_flops import StepFlops
 from steptax.app.compute.step_split import Pipeline, StepSplit, split_steps
 from steptax.app.compute.steps import StepMatrix
@@ -43,6 +43,7 @@ def job_ledger(
     flops: StepFlops | None = None,
     paid: Sequence[Allocation] | None = None,
     allocations: Sequence[Allocation] | None = None,
+    taken: Sequence[Allocation] = (),
     denominator: Denominator = Denominator.PAID,
     usd_per_gpu_hour: Decimal | None = None,
     until_us: int | None = None,
@@ -70,6 +71,8 @@ def job_ledger(
     ``allocations``    what the job held over time, if that is not ``world_size`` devices from
                        ``start_us`` to ``end_us``: requeues, growing and shrinking. Where they
                        overlap the later one counts.
+    ``taken``          of what it held by this, devices that another job had (``paid_time``): they
+                       are in the bill of that one alone.
     ``resources``      ``resource_id`` of the bill's rows that it ran on, for ``reconcile``.
 
     The order of rows changes nothing.
@@ -89,6 +92,8 @@ def job_ledger(
     findings = list(record.findings)
     if allocations is None:
         allocations = [_span(job, name, record, world_size, until_us, findings)]
+    if taken:
+        allocations = without_taken(allocations, taken)
     splits = split_steps(matrices, record.steps, _pipeline(job))
     painted = paint(record, allocations, _cover(record, splits))
     inner = inner_buckets(painted, record.steps, splits, flops or StepFlops(None), world_size)

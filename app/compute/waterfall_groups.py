@@ -35,8 +35,11 @@ from steptax.app.errors import NotFoundError, UserError
 
 By = Literal["job_id", "team", "project", "cluster", "owner", "period"]
 
-UNKNOWN = "unknown"
-"""Group of the bills that do not say which one is theirs."""
+
+def unstated(label: str) -> str:
+    """Group of what does not say which ``label`` it belongs to: ``no team stated``."""
+    return f"no {label} stated"
+
 
 _ZERO = Fraction(0)
 
@@ -90,7 +93,7 @@ def split_periods(bill: Waterfall, unit: Unit, tz: str = "UTC") -> list[Waterfal
 
 
 def grouped(bills: Sequence[Waterfall], by: By) -> dict[str, Waterfall]:
-    """Bills added up by one of their labels, in alphabetical order; those without it as unknown.
+    """Bills added up by one of their labels, in alphabetical order; those without it as such.
 
     Raises:
         NotFoundError: there are no bills.
@@ -98,7 +101,7 @@ def grouped(bills: Sequence[Waterfall], by: By) -> dict[str, Waterfall]:
     """
     members: dict[str, list[Waterfall]] = defaultdict(list)
     for bill in bills:
-        members[getattr(bill.labels, by) or UNKNOWN].append(bill)
+        members[getattr(bill.labels, by) or unstated(by)].append(bill)
     if not members:
         raise NotFoundError("there are no bills to add up")
     names = sorted(members)

@@ -62,21 +62,31 @@ class DuckEngine:
             **parameters,
         }
         values = {key: available[key] for key in spec.parameters}
-        views = [
-            f"{t} AS (SELECT * FROM {self._relation(table(t), job_id, first_step, last_step)})"
-            for t in spec.tables
-        ]
-        text = _PARAMETER.sub(r"$\1", _prepend(views, spec.text))
-        with self._lock:
-            cursor = self._connection.cursor()
+
+        def answer(*, older: bool) -> pa.Table:
+            relations = {
+                t: self._relation(table(t), job_id, first_step, last_step, older=older)
+                for t in spec.tables
+            }
+            views = [f"{t} AS (SELECT * FROM {own})" for t, own in relations.items()]
+            text = _PARAMETER.sub(r"$\1", _prepend(views, spec.text))
+            with self._lock:
+                cursor = self._connection.cursor()
+            try:
+                return cursor.sql(text, params=values).to_arrow_table()
+            finally:
+                cursor.close()
+
         try:
-            return cursor.sql(text, params=values).to_arrow_table()
-        finally:
-            cursor.close()
+            return answer(older=False)
+        except (duckdb.BinderException, duckdb.InvalidInputException):
+            # A segment was written before a column was added to its table.
+            return answer(older=True)
 
     def _relation(
-        self, spec: Table, job_id: str | None, first: int | None, last: int | None
+        self, spec: Table, job_id: str | None, first: int | None, last: int | None, *, older: bool
     ) -> str:
+        """A table as SQL; with ``older`` columns that a segment lacks are null, at some cost."""
         segments = self.lake.segments(
             spec.name, job_id if spec.by_job else None, first_step=first, last_step=last
         )
@@ -86,11 +96,17 @@ class DuckEngine:
         parts = []
         parquet = [s for s in segments if s.is_parquet]
         lines = [s for s in segments if not s.is_parquet]
+        nothing = ", ".join(
+            f"CAST(NULL AS {_DUCK_TYPES[f.type]}) AS {_quoted(f.name)}" for f in spec.arrow
+        )
         if parquet:
-            parts.append(
-                f"SELECT {names} FROM read_parquet({_paths(parquet)}, filename = true, "
-                "hive_partitioning = false)"
+            found = (
+                f"read_parquet({_paths(parquet)}, filename = true, hive_partitioning = false"
+                f"{', union_by_name = true' if older else ''})"
             )
+            if older:
+                found = f"(SELECT * FROM {found} UNION ALL BY NAME SELECT {nothing} WHERE false)"
+            parts.append(f"SELECT {names} FROM {found}")
         if lines:
             columns = ", ".join(f"{_quoted(f.name)}: '{_DUCK_TYPES[f.type]}'" for f in spec.arrow)
             parts.append(
@@ -98,9 +114,6 @@ class DuckEngine:
                 f"format = 'newline_delimited', columns = {{{columns}}})"
             )
         if not parts:
-            nothing = ", ".join(
-                f"CAST(NULL AS {_DUCK_TYPES[f.type]}) AS {_quoted(f.name)}" for f in spec.arrow
-            )
             parts.append(f"SELECT {nothing}{', NULL AS _file' if file else ''} WHERE false")
         union = " UNION ALL ".join(parts)
         if not spec.latest_wins:

@@ -11,12 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from steptax.app.compute.cost import exact_usd
+from steptax.app.compute.device_claims import Lost
 from steptax.app.compute.flops import Convention, Recompute, flops_per_token, hardware_factor
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.model_shape import ModelShape
 from steptax.app.compute.peaks import peak
 from steptax.app.compute.step_flops import StepFlops, step_flops
 from steptax.app.compute.steps import StepMatrix, name_cell, without_inconsistent
+from steptax.app.compute.timeline import Allocation
 from steptax.app.compute.waterfall import job_ledger
 from steptax.app.compute.waterfall_rows import Waterfall
 from steptax.app.errors import IntegrityError, UserError
@@ -24,6 +26,7 @@ from steptax.app.format import format_measure
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.models import Bill, BillLine
 from steptax.app.views.price import NO_WORLD
+from steptax.app.views.sharing import lost_findings
 from steptax.app.views.workspace import Workspace
 
 #: Metrics that rest on the whole bill.
@@ -42,28 +45,40 @@ NO_PENDING = "when the first training process began is not on record"
 NO_STARTS = "the steps carry no start times, so they cannot be placed in the job's life"
 
 
-def job_bill(ws: Workspace, loaded: LoadedJob, price: Decimal | None) -> Bill:
-    """The bill of ``loaded``'s job over its whole life; where there is none, the reason."""
+def job_bill(
+    ws: Workspace, loaded: LoadedJob, price: Decimal | None, lost: Sequence[Lost] = ()
+) -> Bill:
+    """The bill of ``loaded``'s job over its whole life; where there is none, the reason.
+
+    ``lost`` are devices that it claims and the bill of another job holds
+    (``fleet_jobs.devices_lost``).
+    """
     if loaded.world_is_unknown:
-        return _without(NO_WORLD)
+        return without_bill(NO_WORLD)
     job_id = loaded.job["job_id"]
     steps = ws.engine.run("step_summary", job_id=job_id)
     if not has_starts(steps):
-        return _without(NO_STARTS)
+        return without_bill(NO_STARTS)
     events = ws.engine.run("job_events", job_id=job_id).to_pylist()
     try:
-        found, convention = job_waterfall(loaded.job, events, steps, loaded)
+        found, convention = job_waterfall(loaded.job, events, steps, loaded, lost)
     except (UserError, IntegrityError) as error:
-        return _without(str(error))
+        return without_bill(str(error))
+    return bill_of(found, note_of(found, convention), price)
+
+
+def bill_of(found: Waterfall, note: str, price: Decimal | None) -> Bill:
+    """The bill of one job as it is shown, at ``price`` per GPU-hour."""
     if price is not None:
         found = found.priced(exact_usd(found.total_gpu_us / US_PER_S, price))
     measures = factors(found)
     return Bill(
         lines=_lines(found),
         metrics={name: measures.get(name) or _NO_RISK for name in (*BILL_METRICS, AT_RISK)},
-        note=_note(found, convention),
+        note=note,
         at_risk=found.at_risk,
         findings=tuple(finding.text for finding in found.findings),
+        gpu_hours=measures["gpu_hours"],
     )
 
 
@@ -106,11 +121,13 @@ def job_waterfall(
     events: Sequence[Mapping[str, Any]],
     steps: pa.Table | None,
     loaded: LoadedJob | None,
+    lost: Sequence[Lost] = (),
 ) -> tuple[Waterfall, str]:
     """The unpriced bill of a job and the convention of its FLOPs, empty where there are none.
 
     ``events`` and ``steps`` are its rows of the queries of these names. Without ``steps`` and
-    ``loaded`` it rests on the job's record and its events alone.
+    ``loaded`` it rests on the job's record and its events alone. ``lost`` are devices that it
+    claims and the bill of another job holds.
 
     Raises:
         UserError: durations are normalised, or neither record nor steps tell when it ran.
@@ -140,11 +157,20 @@ def job_waterfall(
     if steps is not None:
         names = ("attempt", "step", "start_us", "duration_us")
         executed = {name: steps[name].to_numpy() for name in names}
-    bill = job_ledger(job, events, executed, matrices=matrices, flops=flops, until_us=until_us)
-    return bill, convention
+    bill = job_ledger(
+        job,
+        events,
+        executed,
+        matrices=matrices,
+        flops=flops,
+        until_us=until_us,
+        taken=[Allocation(o.start_us, o.end_us, o.gpus) for o in lost],
+    )
+    return replace(bill, findings=(*bill.findings, *lost_findings(lost))), convention
 
 
-def _without(reason: str) -> Bill:
+def without_bill(reason: str) -> Bill:
+    """A bill that cannot be made, for ``reason``."""
     metrics = {name: Measure.missing("ratio", reason) for name in BILL_METRICS}
     metrics[AT_RISK] = Measure.missing("GPU-hours", reason)
     return Bill((), metrics, reason, None, ())
@@ -166,7 +192,8 @@ def _lines(found: Waterfall) -> tuple[BillLine, ...]:
     )
 
 
-def _note(found: Waterfall, convention: str) -> str:
+def note_of(found: Waterfall, convention: str) -> str:
+    """What the bill of one job covers, and by which convention its FLOPs are counted."""
     text = f"Every {found.denominator} GPU-second of the job, once; the buckets add up exactly."
     if found.at_risk is not None and found.at_risk.value is not None:
         text += f" Work at risk since the last save: {format_measure(found.at_risk)}."

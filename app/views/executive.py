@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from steptax.app.compute.ledger import Ledger
 from steptax.app.compute.measure import Level, Measure, Ratio
+from steptax.app.compute.waterfall_groups import unstated
 from steptax.app.format import format_measure, format_share
 from steptax.app.metrics import check_metrics
-from steptax.app.views.fleet_jobs import JobBill, job_bills
-from steptax.app.views.jobs import Analysed, analyse_jobs, summarise
+from steptax.app.views.fleet_jobs import job_bills
+from steptax.app.views.jobs import Analysed, analyse_jobs, steps_of, summarise
 from steptax.app.views.ledger import add_ledgers
 from steptax.app.views.models import ExecutiveView, JobSummary, Kpi, LedgerLine, Price
 from steptax.app.views.periods import by_period
@@ -42,9 +42,9 @@ def executive_view(
     cost = price_view(price, price_note)
     with_steps = [a for a in analysed if a is not None]
     # Their steps are in memory now: bills that are asked for later need not load them again.
-    bills = job_bills(ws, chosen, {a.loaded.job["job_id"]: a.loaded for a in with_steps})
+    bills = job_bills(ws, chosen, steps_of(analysed))
     jobs = tuple(
-        _whole(summarise(job, one, price=price), bill, cost)
+        summarise(job, one, bill, price=price)
         for job, one, bill in zip(chosen, analysed, bills, strict=True)
     )
     ledgers = [
@@ -91,17 +91,6 @@ def _reconciled(ws: Workspace) -> str:
     if ws.lake.segments("charges"):
         return "not reconciled with the connected bill; the whole bill is"
     return "not reconciled with a bill"
-
-
-def _whole(job: JobSummary, bill: JobBill, cost: Price) -> JobSummary:
-    """``job`` with the hours that its whole bill is about, where it has one that knows more.
-
-    Its recorded steps alone leave out start-up, recovery and everything else between steps.
-    """
-    if bill.bill is None or bill.undated or bill.bill.has_steps is False:
-        return job
-    hours = bill.bill.measures()["gpu_hours"]
-    return replace(job, gpu_hours=hours, spend_usd=dollars(hours, cost))
 
 
 def _in_period(job: dict[str, Any], first_us: int | None, last_us: int | None) -> bool:
@@ -262,7 +251,7 @@ def _by_team(jobs: Sequence[JobSummary]) -> tuple[dict[str, Any], ...]:
     """GPU-hours and money by team; jobs without a team are shown as such."""
     groups: dict[str, list[JobSummary]] = defaultdict(list)
     for job in jobs:
-        groups[job.team or "no team stated"].append(job)
+        groups[job.team or unstated("team")].append(job)
     rows = [
         {
             "team": team,

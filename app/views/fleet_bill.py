@@ -12,13 +12,14 @@ from typing import Any
 
 from steptax.app.compute.apportion import Unit, to_us, zone
 from steptax.app.compute.bill_periods import UNALLOCATED, costs_by_period, idle_allocations
+from steptax.app.compute.device_claims import unplaced
 from steptax.app.compute.goodput import Denominator
 from steptax.app.compute.waterfall_groups import (
-    UNKNOWN,
     By,
     split_periods,
     total,
     unallocated,
+    unstated,
     within,
 )
 from steptax.app.compute.waterfall_rows import Labels, Waterfall
@@ -33,9 +34,10 @@ from steptax.app.views.fleet_bill_models import (
     jobs_text,
 )
 from steptax.app.views.fleet_groups import HELD_BY_NONE, as_group, bill_sentence, close_groups
-from steptax.app.views.fleet_jobs import JobBill, job_bills, of_allocated
+from steptax.app.views.fleet_jobs import JobBill, held_span, job_bills, of_allocated
 from steptax.app.views.fleet_money import Money, money_of
 from steptax.app.views.load import LoadedJob
+from steptax.app.views.sharing import claims_in, lost_warning, unplaced_warnings
 from steptax.app.views.workspace import Workspace
 
 _FAR_US = 2**62
@@ -84,8 +86,10 @@ def fleet_bill(
     if chosen and not ws.lake.segments("charges"):
         needed = [job for job in jobs if job["job_id"] in chosen]
     records = {job["job_id"]: job for job in needed}
-    parts = _parts(job_bills(ws, needed, loaded), records, window, level, chosen)
-    money = money_of(ws, parts.bills, records, price, window, whole=parts.whole)
+    made = job_bills(ws, needed, loaded)
+    lost = {one.job_id: one.lost for one in made if one.lost}
+    parts = _parts(made, records, window, level, chosen)
+    money = money_of(ws, parts.bills, records, price, window, whole=parts.whole, lost=lost)
     if whole is Denominator.ALLOCATED:
         parts = replace(parts, bills=[of_allocated(bill) for bill in parts.bills])
     shown = [
@@ -111,7 +115,17 @@ def fleet_bill(
         reconciliation=money.reconciliation,
         jobs=len(shown),
         not_billed=parts.not_billed,
-        warnings=tuple(filter(None, (*money.warnings, said, *_warnings(shown, parts)))),
+        warnings=tuple(
+            filter(
+                None,
+                (
+                    *money.warnings,
+                    said,
+                    *_sharing(ws, made, chosen),
+                    *_warnings(shown, parts),
+                ),
+            )
+        ),
     )
 
 
@@ -244,7 +258,7 @@ def _groups(
     label: By = "period" if unit else "job_id" if level == "job" else level  # type: ignore[assignment]
     for bill in bills:
         for part in [bill] if unit is None else _split(bill, unit, tz, costs):
-            members[getattr(part.labels, label) or UNKNOWN].append(part)
+            members[getattr(part.labels, label) or unstated(level)].append(part)
     if not members:
         return (), None
     sums = {name: _sum(own) for name, own in members.items()}
@@ -313,6 +327,14 @@ def _period(bills: Sequence[Waterfall], window: tuple[int, int] | None, tz: str)
 
 def _day(us: int, tz: str) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).astimezone(zone(tz)).strftime("%d %b %Y")
+
+
+def _sharing(ws: Workspace, made: Sequence[JobBill], chosen: set[str]) -> list[str]:
+    """What two jobs name and counts once, and where it is not known whether they share."""
+    shown = [one for one in made if not chosen or one.job_id in chosen]
+    spans = {one.job_id: span for one in shown if (span := held_span(one)) is not None}
+    lost = lost_warning({one.job_id: one.lost for one in shown if one.lost})
+    return [lost, *unplaced_warnings(ws, unplaced(claims_in(ws), spans))]
 
 
 def _warnings(bills: Sequence[Waterfall], parts: _Parts) -> list[str]:

@@ -10,10 +10,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from steptax.app.compute.attempt_layer import State
 from steptax.app.compute.cost import exact_usd
+from steptax.app.compute.device_claims import Lost
 from steptax.app.compute.devices import identify
 from steptax.app.compute.goodput import GPU_US_PER_HOUR
 from steptax.app.compute.measure import Level, Measure
@@ -24,6 +23,7 @@ from steptax.app.compute.reconcile import (
     occupancy_of,
     reconcile,
 )
+from steptax.app.compute.segments import add_up
 from steptax.app.compute.waterfall_rows import Waterfall
 from steptax.app.views.fleet_bill_models import USD, Reconciled, jobs_text
 from steptax.app.views.price import NO_PRICE, price_text
@@ -57,11 +57,12 @@ def money_of(
     window: tuple[int, int] | None,
     *,
     whole: Sequence[Waterfall],
+    lost: Mapping[str, Sequence[Lost]] | None = None,
 ) -> Money:
     """What each of ``bills`` costs; ``jobs`` are their records.
 
     ``whole`` are the bills of all jobs whose time is known, not cut by ``window``: they tell how
-    many devices a resource has.
+    many devices a resource has. ``lost`` are devices that a job claims and another one holds.
 
     A bill wins over prices, and connected prices win over the given one. ``bills`` must be those of
     all jobs: what none of them holds is unallocated. Of a ``window`` they must be the parts in it.
@@ -71,7 +72,7 @@ def money_of(
     """
     charges = ws.engine.run("fleet_charges").to_pylist()
     if charges:
-        return _by_bill(ws, charges, bills, whole, price, window)
+        return _by_bill(ws, charges, bills, whole, price, window, lost or {})
     offers = _offers(ws)
     by_job: dict[str, Fraction] = {}
     listed = given = 0
@@ -99,7 +100,11 @@ def money_of(
 def _price_basis(price: Decimal | None, listed: int, given: int, bills: int) -> str:
     parts = []
     if listed:
-        parts.append(f"connected list prices for {listed:,} of {jobs_text(bills)}")
+        text = f"connected list prices for {listed:,} of {jobs_text(bills)}"
+        if price is not None:
+            text += ", where they win over the given price"
+            text += "" if given else f" of {price_text(price)}, which is not used"
+        parts.append(text)
     if given and price is not None:
         whom = f" for {given:,} of {jobs_text(bills)}" if listed else ""
         parts.append(f"given price {price_text(price)}{whom}")
@@ -121,15 +126,18 @@ def _by_bill(
     whole: Sequence[Waterfall],
     price: Decimal | None,
     window: tuple[int, int] | None,
+    lost: Mapping[str, Sequence[Lost]],
 ) -> Money:
     hosts: dict[str, dict[str, int]] = defaultdict(dict)
     for row in ws.engine.run("fleet_hosts").to_pylist():
         hosts[row["job_id"]][row["host"]] = row["rank_count"]
     named = _resources(charges, {host for own in hosts.values() for host in own})
     dated = {bill.labels.job_id for bill in whole}
-    every = occupancy_of(placements(whole, hosts), {})
+    every = occupancy_of(placements(whole, hosts, lost), {})
     gpus = {name: held.capacity for name, held in every.items()}
-    places = placements([bill for bill in bills if bill.labels.job_id in dated], hosts)
+    places = placements(
+        [bill for bill in bills if bill.labels.job_id in dated], hosts, lost, window
+    )
     found = reconcile(named, bills, placements=places, gpus_by_resource=gpus, window=window)
     cost = sum(found.by_job.values(), Decimal(0))
     basis = f"effective cost of {len(charges):,} charges"
@@ -180,11 +188,15 @@ def _resources(charges: Sequence[dict[str, Any]], hosts: set[str]) -> list[dict[
 
 
 def placements(
-    bills: Sequence[Waterfall], hosts: Mapping[str, Mapping[str, int]]
+    bills: Sequence[Waterfall],
+    hosts: Mapping[str, Mapping[str, int]],
+    lost: Mapping[str, Sequence[Lost]],
+    window: tuple[int, int] | None = None,
 ) -> list[Placement]:
     """Which devices of which host each job held, from where its ranks run.
 
-    Ranks of which no host is known are taken to be spread like the others.
+    Ranks of which no host is known are taken to be spread like the others. What a job lost to
+    another one (in ``window``) is taken off the host that it was on.
     """
     found = []
     for bill in bills:
@@ -193,12 +205,29 @@ def placements(
         if not own or bill.timeline is None:
             continue
         line, ranks = bill.timeline, sum(own.values())
-        for k in np.flatnonzero(line.state != State.UNALLOCATED):
-            span = int(line.start_us[k]), int(line.end_us[k])
+        held = line.state != State.UNALLOCATED
+        columns = (line.start_us[held], line.end_us[held], line.gpus[held])
+        spans = list(zip(*(column.tolist() for column in columns), strict=True))
+        gone = [
+            (o.host, start, end, o.gpus)
+            for o in lost.get(job_id, ())
+            if (start := max(o.start_us, window[0] if window else o.start_us))
+            < (end := min(o.end_us, window[1] if window else o.end_us))
+        ]
+        if gone:
+            claimed = add_up([*spans, *((start, end, gpus) for _, start, end, gpus in gone)])
+            columns = (claimed.start_us, claimed.end_us, claimed.label)
+            spans = list(zip(*(column.tolist() for column in columns), strict=True))
+        for start, end, gpus in spans:
             found += [
-                Placement(job_id, host, *span, Fraction(int(line.gpus[k]) * count, ranks))
+                Placement(job_id, host, start, end, Fraction(gpus * count, ranks))
                 for host, count in own.items()
             ]
+        found += [
+            Placement(job_id, host, start, end, Fraction(-gpus))
+            for host, start, end, gpus in gone
+            if host is not None
+        ]
     return found
 
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 import numpy as np
 
 from steptax.app.compute.ledger import step_ledger
+from steptax.app.compute.measure import Measure
 from steptax.app.compute.rows import row_max
 from steptax.app.compute.steps import without_inconsistent
 from steptax.app.compute.straggler import IDEALS, Ideal, analyse_stragglers, work_and_peers
@@ -19,8 +20,10 @@ from steptax.app.views.bill import job_bill
 from steptax.app.views.card import build_card
 from steptax.app.views.comparison import build_blame, build_comparison, rank_onset
 from steptax.app.views.coverage import build_coverage
+from steptax.app.views.fleet_jobs import devices_lost, job_bills
 from steptax.app.views.job_bill_metrics import bill_metrics
 from steptax.app.views.job_metrics import job_metrics
+from steptax.app.views.jobs import analyse_job, hours_of_all_steps, whole_hours
 from steptax.app.views.ledger import ledger_lines, ledger_note
 from steptax.app.views.load import LoadedJob, load_job, load_step
 from steptax.app.views.models import (
@@ -32,7 +35,7 @@ from steptax.app.views.models import (
     Series,
     StepTimeline,
 )
-from steptax.app.views.price import price_view
+from steptax.app.views.price import dollars, price_view
 from steptax.app.views.printed import beside, our_figures
 from steptax.app.views.reports import job_reports
 from steptax.app.views.shape import grid, heat_map, thin_series
@@ -65,9 +68,11 @@ def job_view(
     ledger = step_ledger(sound, price)
     cost = price_view(price, price_note)
     coverage = build_coverage(ws, loaded, result, now_us=now)
-    bill = job_bill(ws, loaded, price)
+    bill = job_bill(ws, loaded, price, devices_lost(ws, loaded.job))
     metrics = job_metrics(loaded, result, ledger, cost)
-    metrics = check_metrics(metrics | bill_metrics(loaded, bill, metrics["gpu_hours"], cost))
+    hours = bill.gpu_hours or _whole_hours(ws, loaded, metrics["window_gpu_hours"])
+    metrics |= {"gpu_hours": hours, "spend_usd": dollars(hours, cost)}
+    metrics = check_metrics(metrics | bill_metrics(loaded, bill, metrics["window_gpu_hours"], cost))
     lines = ledger_lines(ledger, relative=loaded.matrix.time_is_relative or loaded.world_is_unknown)
     work, peers = work_and_peers(loaded.matrix)
     reports = job_reports(ws, job_id)
@@ -92,6 +97,14 @@ def job_view(
         beside=beside(reports, our_figures(loaded, metrics)),
         version=version,
     )
+
+
+def _whole_hours(ws: Workspace, loaded: LoadedJob, window: Measure) -> Measure:
+    """GPU-hours of a job whose steps give no bill: as its record tells them, else of all steps."""
+    (bill,) = job_bills(ws, [loaded.job])
+    if bill.bill is None and not loaded.window.is_all:
+        window = hours_of_all_steps(analyse_job(ws, loaded.job))
+    return whole_hours(bill, window)
 
 
 def step_timeline(

@@ -51,9 +51,9 @@ def job_metrics(
         "step_ms": _ms(result.step_us, relative=relative),
         "ideal_step_ms": _ms(result.ideal_step_us, relative=relative),
         "wait_ms": _ms(result.wait_us, relative=relative),
-        "gpu_hours": gpu_hours,
+        "window_gpu_hours": gpu_hours,
         "recoverable_gpu_hours": recoverable_hours,
-        "spend_usd": dollars(gpu_hours, price),
+        "window_usd": dollars(gpu_hours, price),
         "recoverable_usd": dollars(recoverable_hours, price),
         "recoverable_usd_per_hour": dollars(hours_per_hour, price, unit="USD/h"),
         "recoverable_usd_per_day": dollars(

@@ -15,6 +15,7 @@ from steptax.app.compute.steps import without_inconsistent
 from steptax.app.compute.straggler import analyse_stragglers
 from steptax.app.compute.straggler_result import StragglerResult
 from steptax.app.views.card import dominant_loss
+from steptax.app.views.fleet_jobs import NO_DEVICES, JobBill, job_bills
 from steptax.app.views.fleet_load import load_jobs
 from steptax.app.views.job_metrics import job_metrics
 from steptax.app.views.ledger import ledger_lines
@@ -23,7 +24,6 @@ from steptax.app.views.models import JobSummary
 from steptax.app.views.price import dollars, price_view
 from steptax.app.views.workspace import Workspace
 
-US_PER_HOUR = 3.6e9
 NO_STEPS = "no per-rank steps are stored for this job"
 #: Analyses kept: a finished job is analysed once, not at every look.
 KEPT_ANALYSES = 500
@@ -95,16 +95,41 @@ def _keep(key: tuple[str, str, str], loaded: LoadedJob) -> Analysed:
 def job_summaries(ws: Workspace, *, price: Decimal | None) -> tuple[JobSummary, ...]:
     """All jobs, newest start first."""
     jobs = ws.jobs()
+    analysed = analyse_jobs(ws, jobs)
+    bills = job_bills(ws, jobs, steps_of(analysed))
     return tuple(
-        summarise(job, analysed, price=price)
-        for job, analysed in zip(jobs, analyse_jobs(ws, jobs), strict=True)
+        summarise(job, one, bill, price=price)
+        for job, one, bill in zip(jobs, analysed, bills, strict=True)
     )
 
 
+def steps_of(analysed: Sequence[Analysed | None]) -> dict[str, LoadedJob]:
+    """The steps that are in memory already, by job: bills need not load them again."""
+    return {str(a.loaded.job["job_id"]): a.loaded for a in analysed if a is not None}
+
+
+def whole_hours(bill: JobBill, steps: Measure | None) -> Measure:
+    """GPU-hours of a whole job: of its bill, else of all its recorded ``steps``, else unknown."""
+    if bill.reason == NO_DEVICES:
+        return Measure(0.0, "GPU-hours", level=Level.LOG, inputs=("world_size",))
+    if bill.bill is not None:
+        return bill.bill.measures()["gpu_hours"]
+    if steps is not None:
+        return steps
+    return Measure.missing("GPU-hours", bill.reason, level=Level.LOG)
+
+
+def hours_of_all_steps(analysed: Analysed) -> Measure:
+    """GPU-hours of all recorded steps of a job."""
+    cost = price_view(None)
+    metrics = job_metrics(analysed.loaded, analysed.result, analysed.ledger, cost)
+    return metrics["window_gpu_hours"]
+
+
 def summarise(
-    job: dict[str, Any], analysed: Analysed | None, *, price: Decimal | None
+    job: dict[str, Any], analysed: Analysed | None, bill: JobBill, *, price: Decimal | None
 ) -> JobSummary:
-    """One job in a line. GPU-hours come from its steps, else from its record, else are unknown."""
+    """One job in a line. GPU-hours are of its whole bill, else of its steps, else unknown."""
     cost = price_view(price)
     common = {
         "job_id": job["job_id"],
@@ -117,7 +142,7 @@ def summarise(
         "world_size": job.get("world_size"),
     }
     if analysed is None:
-        hours = recorded_gpu_hours(job)
+        hours = whole_hours(bill, None)
         return JobSummary(
             **common,
             gpu_hours=hours,
@@ -129,6 +154,7 @@ def summarise(
             coverage="job record only",
         )
     metrics = job_metrics(analysed.loaded, analysed.result, analysed.ledger, cost)
+    hours = whole_hours(bill, metrics["window_gpu_hours"])
     relative = analysed.loaded.matrix.time_is_relative or analysed.loaded.world_is_unknown
     found = analysed.result.coverage
     return JobSummary(
@@ -138,28 +164,12 @@ def summarise(
             if analysed.loaded.world_is_unknown
             else analysed.loaded.matrix.world_size
         },
-        gpu_hours=metrics["gpu_hours"],
-        spend_usd=metrics["spend_usd"],
+        gpu_hours=hours,
+        spend_usd=dollars(hours, cost),
         straggler_tax=analysed.result.tax_ratio,
         recoverable_gpu_hours=metrics["recoverable_gpu_hours"],
         recoverable_usd=metrics["recoverable_usd"],
         dominant_cause=dominant_loss(ledger_lines(analysed.ledger, relative=relative)),
         coverage=f"{found.ranks_used} of {found.ranks_expected} ranks, "
         f"{found.steps_used:,} of {found.steps_total:,} steps",
-    )
-
-
-def recorded_gpu_hours(job: dict[str, Any]) -> Measure:
-    """GPU-hours as the job's record has them: stated, else (end - start) x ranks."""
-    if job.get("gpu_hours") is not None:
-        return Measure(float(job["gpu_hours"]), "GPU-hours", level=Level.LOG, inputs=("gpu_hours",))
-    if job.get("start_us") and job.get("end_us") and job.get("world_size"):
-        if job["end_us"] < job["start_us"]:
-            return Measure.missing("GPU-hours", "its record ends before it starts", level=Level.LOG)
-        hours = (job["end_us"] - job["start_us"]) / US_PER_HOUR * job["world_size"]
-        return Measure(
-            hours, "GPU-hours", level=Level.LOG, inputs=("start_us", "end_us", "world_size")
-        )
-    return Measure.missing(
-        "GPU-hours", "its record has neither GPU-hours nor start, end and ranks", level=Level.LOG
     )

@@ -170,6 +170,8 @@ class Bill:
     """Work since the last save: what a failure now would lose."""
     findings: tuple[str, ...]
     """Overlaps, clocks, rejected records, and how each was dealt with."""
+    gpu_hours: Measure | None = None
+    """Of all lines; None without any."""
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,22 @@ from steptax.app.views.trace_grid import (
 from steptax.app.views.trace_load import StepRanges, TraceJob, open_trace, open_trace_file
 from steptax.app.views.trace_models import ESTIMATE, GRAPH, TraceView
 from steptax.app.views.trace_rail import rail_answer, worst_curve
+from steptax.app.whatif.analysis import Analysis
 from steptax.app.whatif.interval import mean_measure
 from steptax.app.whatif.money import Recovered, at_price
 from steptax.app.whatif.pattern import PatternKind
+
+#: Share of a step from which on a repair returns notably more than the waste.
+_NEAR = 0.02
+_MORE_THAN_WASTE = "repairs return more than the waste: "
+_MEAN_OF_OTHERS = (
+    "a repaired rank works like the other ranks, and the ideal step takes the mean of all of them, "
+    "the slow ones included"
+)
+_LIGHT_STAYS_LIGHT = (
+    "they leave ranks and stages alone that have less to do than the mean, which the ideal step "
+    "gives them too"
+)
 
 __all__ = [
     "StepRanges",
@@ -54,6 +67,11 @@ def trace_view(
     warnings = (*job.notes, *result.warnings())
     if coarse is not None:
         warnings += (*coarse.warnings, *coarse.result.basis.warnings)
+    curve = worst_curve(job, price)
+    waste = result.waste.value if coarse is None else coarse.result.waste_ratio.value
+    if waste is not None and any((p.share.value or 0.0) > max(waste, 0.0) + _NEAR for p in curve):
+        simulated = isinstance(result.analysis, Analysis)
+        warnings += (_MORE_THAN_WASTE + (_LIGHT_STAYS_LIGHT if simulated else _MEAN_OF_OTHERS),)
     return TraceView(
         job_id=job.job_id,
         basis=GRAPH if coarse is None else ESTIMATE,
@@ -81,7 +99,7 @@ def trace_view(
         steps=step_series(job),
         pattern=job.pattern,
         fixes=rail_fixes(job),
-        worst_k=worst_curve(job, price),
+        worst_k=curve,
         estimate=result.estimate,
         no_graph=job.no_graph,
         findings=result.findings,

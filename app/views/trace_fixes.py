@@ -188,7 +188,7 @@ def _places(job: TraceJob, analysis: Analysis | None) -> tuple[list[int], list[i
     types = sorted(by_type, key=lambda t: -(by_type[t].value or 0.0))
     if analysis is None:
         part = None if job.coarse is None else job.coarse.part
-        if part is None or part.stage is None or part.dp is None:
+        if part is None or part.stage is None or part.dp is None or not len(part.ranks):
             return [0], [0], types
         return np.unique(part.stage).tolist(), np.unique(part.dp).tolist(), types
     trace = analysis.model.trace

@@ -65,11 +65,14 @@ def open_trace(
     steps: StepRanges = (),
     threshold: float = THRESHOLD,
     max_rows: int = MAX_OP_ROWS,
+    in_stream: Sequence[str] = (),
+    align_clocks: bool = False,
 ) -> TraceJob:
     """Analyse the operations of ``job_id``, or its per-rank steps where there are none.
 
     ``steps`` restricts means and ideal work; decompositions are told from a slowdown of
-    ``threshold`` on. NotFoundError for an unknown job, one without steps, or steps that it lacks.
+    ``threshold`` on; ``in_stream`` and ``align_clocks`` as ``analyse_ops`` has them.
+    NotFoundError for an unknown job, one without steps, or steps that it lacks.
     """
     job = ws.job(job_id)
     version = ws.version(job_id)
@@ -84,7 +87,9 @@ def open_trace(
         )
         return _without_operations(ws, job, steps, reason, more)
     try:
-        result, note = _from_lake(ws, job, steps, threshold, max_rows)
+        result, note = _from_lake(
+            ws, job, steps, threshold, max_rows, in_stream=in_stream, align_clocks=align_clocks
+        )
     except NotFoundError:
         raise
     except InputError as error:
@@ -102,14 +107,23 @@ def open_trace_file(
     steps: StepRanges = (),
     threshold: float = THRESHOLD,
     unit: str = "s",
+    in_stream: Sequence[str] = (),
+    align_clocks: bool = False,
 ) -> TraceJob:
     """The same for a Parquet file of operations, without a lake; see ``analyse_file``."""
-    result = analyse_file(path, sizes=sizes, threshold=threshold, unit=unit)
+    result = analyse_file(
+        path,
+        sizes=sizes,
+        threshold=threshold,
+        unit=unit,
+        in_stream=in_stream,
+        align_clocks=align_clocks,
+    )
     name = path.stem
     if result.S.value is None:
         from steptax.app.whatif.coarse import LABEL, coarse_of_trace, coarse_pattern
 
-        coarse = coarse_of_trace(read_trace(path, sizes, unit=unit))
+        coarse = coarse_of_trace(read_trace(path, sizes, unit=unit, in_stream=in_stream))
         reason = _reason(result)
         note = f"{len(coarse.part.steps):,} steps, {LABEL}"
         return TraceJob(name, result, coarse_pattern(coarse), note, coarse, no_graph=reason)
@@ -134,9 +148,14 @@ def _job(job_id: str, result: WhatIfResult, note: str | None, more: dict[str, An
 
 
 def _from_lake(
-    ws: Workspace, job: dict[str, Any], steps: StepRanges, threshold: float, max_rows: int
+    ws: Workspace,
+    job: dict[str, Any],
+    steps: StepRanges,
+    threshold: float,
+    max_rows: int,
+    **how: Any,
 ) -> tuple[WhatIfResult, str | None]:
-    """The result, and a note where not every step was loaded."""
+    """The result, and a note where not every step was loaded; ``how`` goes to ``analyse_ops``."""
     job_id = job["job_id"]
     counts = ws.engine.run("op_counts", job_id=job_id)
     # Not ``to_numpy``: it imports pandas, which takes longer than all of the analysis.
@@ -158,21 +177,22 @@ def _from_lake(
     else:
         first, last = int(numbers[0]), int(numbers[-1])
     table = ws.engine.run("trace_ops", job_id=job_id, first_step=first, last_step=last)
-    result = analyse_ops(table, sizes=_sizes(job), threshold=threshold)
+    how |= {"sizes": _sizes(job), "threshold": threshold}
+    result = analyse_ops(table, **how)
     if isinstance(result.analysis, Analysis):
         return _only(result, labels, threshold), note
     if labels is not None and result.S.value is not None:
-        result = analyse_ops(table, sizes=_sizes(job), threshold=threshold, steps=labels)
+        result = analyse_ops(table, steps=labels, **how)
     return result, note
 
 
 def _sizes(job: dict[str, Any]) -> JobSizes:
     """The job's sizes; of those that contradict each other the world size alone."""
-    keys = ("dp_size", "pp_size", "tp_size", "dsp_size", "vpp_size", "world_size")
+    keys = ("dp_size", "pp_size", "tp_size", "dsp_size", "vpp_size", "world_size", "name")
     try:
         return JobSizes.from_mapping({key: job.get(key) for key in keys})
     except InputError:
-        return JobSizes(world=job.get("world_size"))
+        return JobSizes(world=job.get("world_size"), name=job.get("name"))
 
 
 def _labels(recorded: Sequence[int], ranges: StepRanges, where: str) -> list[int] | None:

@@ -23,6 +23,11 @@ from steptax.app.whatif.questions import fix_worst
 
 #: Points of the curve over the slowest ranks.
 CURVE = 8
+_PLACES = frozenset({FixKind.RANKS, FixKind.WORST, FixKind.STAGE, FixKind.DP_RANK})
+_MEAN_OF_ALL = (
+    "repaired operations take the mean or median over all ranks, their own slowness included: "
+    "a host that is as fast as the others returns more, the more so the fewer ranks there are"
+)
 _MS = 1e3
 
 
@@ -81,8 +86,14 @@ def _simulated(
         recovered=after.answer.recovered,
         sim_error=job.result.sim_error,
         basis=GRAPH,
-        warnings=_doubts(job, after.answer.warnings),
+        warnings=(*_doubts(job, after.answer.warnings), *_said_of_ideal(job, after.fixes)),
     )
+
+
+def _said_of_ideal(job: TraceJob, fixes: Sequence[Fix]) -> tuple[str, ...]:
+    """What like the others means where ranks are repaired in a pipeline."""
+    repaired = job.analysis is not None and any(fix.kind in _PLACES for fix in fixes)
+    return (_MEAN_OF_ALL,) if repaired else ()
 
 
 def _doubts(job: TraceJob, warnings: tuple[str, ...]) -> tuple[str, ...]:

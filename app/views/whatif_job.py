@@ -20,6 +20,7 @@ from steptax.app.compute.straggler import analyse_stragglers
 from steptax.app.compute.straggler_result import Kind
 from steptax.app.errors import UserError
 from steptax.app.views.bill import job_bill
+from steptax.app.views.fleet_jobs import devices_lost
 from steptax.app.views.learning import learning_inputs, loss_record
 from steptax.app.views.load import LoadedJob, load_job
 from steptax.app.views.whatif_events import FailureRecord, failure_record
@@ -79,10 +80,11 @@ def job_inputs(
     facts = Facts(loaded, result, part, arrived, told, price)
     losses = loss_record(ws, job_id, price=price).last(last_steps)
     steps = len(loaded.matrix.steps)
+    bill = job_bill(ws, loaded, price, devices_lost(ws, loaded.job))
     return JobInputs(
         job_id=job_id,
         basis=f"job {job_id}, {'all' if loaded.window.is_all else 'last'} {steps:,} steps",
-        inputs=_inputs(facts, failure_record(ws, loaded), job_bill(ws, loaded, price).metrics)
+        inputs=_inputs(facts, failure_record(ws, loaded), bill.metrics)
         | {"learning-velocity": learning_inputs(losses)},
         work_us=_newest(arrived.work_us) if told else None,
         nodes=_nodes(loaded, part),
@@ -142,7 +144,13 @@ def _inputs(
             "observed_failures": failures.count,
             "observed_h": failures.hours,
         },
-        "expected-max": {"ranks": ranks, "cv_ratio": spread["cv"], "mean_ms": spread["mean"]},
+        "expected-max": {
+            "ranks": ranks,
+            "cv_ratio": spread["cv"],
+            "mean_ms": spread["mean"],
+            # What was measured speaks for so many ranks, however many are asked about.
+            "observed_ranks": ranks,
+        },
         "local-sgd": {
             "ranks": ranks,
             "cv_ratio": spread["transient"],
@@ -177,6 +185,11 @@ def _inputs(
             "delay_ms": _delay(facts),
         },
         "busbw": {"ranks": ranks, "size_bytes": facts.none("bytes", NO_COLLECTIVES)},
+        "collective-time": {
+            "ranks": ranks,
+            "nodes": _node_count(facts),
+            "size_bytes": facts.none("bytes", NO_COLLECTIVES),
+        },
     }
 
 

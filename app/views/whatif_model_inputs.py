@@ -31,12 +31,15 @@ def mfu_inputs(facts: Facts, step: Measure) -> dict[str, Known]:
     def word(value: Any, what: str) -> Word:
         return Word(value) if value else Word(None, f"the job does not say {what}")
 
+    causal = job.get("causal")
+    # Of a mixture the total says nothing of what a token meets.
+    params = job.get("params_active") or (None if job.get("experts") else job.get("params_total"))
     return {
         "tokens_per_s": rate,
         "devices": facts.ranks,
         "device": word(job.get("gpu_model"), "which device it runs on"),
         "dtype": word(job.get("dtype"), "its precision"),
-        "params": number(job.get("params_active") or job.get("params_total"), "its parameters"),
+        "params": number(params, "its parameters"),
         "layers": number(job.get("layers"), "its layers"),
         "hidden": number(job.get("hidden"), "its hidden size"),
         "heads": number(job.get("heads"), "its attention heads"),
@@ -44,6 +47,12 @@ def mfu_inputs(facts: Facts, step: Measure) -> dict[str, Known]:
         "ffn": number(job.get("ffn"), "its feed-forward size"),
         "vocab": number(job.get("vocab"), "its vocabulary"),
         "seq_len_tokens": replace(number(job.get("seq_len"), "its length"), unit="tokens"),
+        "experts": number(job.get("experts"), "its experts"),
+        "topk": number(job.get("experts") and job.get("topk"), "how many experts a token meets"),
+        "attention": word(
+            None if causal is None else ("causal" if causal else "full"),
+            "whether its attention is causal",
+        ),
         "recompute": word(job.get("recompute"), "what it recomputes"),
     }
 

@@ -26,7 +26,7 @@ from steptax.app.errors import NotFoundError, UserError
 from steptax.app.whatif.estimate import computing
 from steptax.app.whatif.fixes import Fix, FixKind
 from steptax.app.whatif.interval import mean_measure
-from steptax.app.whatif.money import Recovered, at_price, recovered
+from steptax.app.whatif.money import Recovered, at_price, nothing_known, recovered
 from steptax.app.whatif.pattern import Pattern, PatternKind
 from steptax.app.whatif.signs import Cell
 from steptax.app.whatif.trace import Trace
@@ -63,7 +63,13 @@ class Coarse:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What an estimate is, said with each number."""
-        return (LABEL, *((WITHIN,) if self.part.has_pipeline else ()))
+        said = [LABEL, *((WITHIN,) if self.part.has_pipeline else ())]
+        recorded, paid = len(self.part.ranks), self.part.world_size
+        if 0 < recorded < paid:
+            said.append(
+                f"{recorded:,} of {paid:,} ranks are recorded, each stands for its share of them"
+            )
+        return tuple(said)
 
 
 def coarse_of(matrix: StepMatrix) -> Coarse:
@@ -155,6 +161,8 @@ def step_saving_us(coarse: Coarse, places: npt.NDArray[np.intp]) -> Floats:
 def worth(coarse: Coarse, share: Measure, price: Decimal | float | None) -> Recovered:
     """Value of a ``share`` of the steps' time; of normalised durations per day only."""
     step_us = coarse.arrived.step_us
+    if not len(step_us):
+        return nothing_known(share.reason or coarse.unknown or "no usable step")
     step_s = float(step_us.mean()) / _US_PER_S
     saved = share.map(lambda r: r * step_s, "s")
     gpus = coarse.part.world_size

@@ -1,6 +1,7 @@
 """Changes to a job as text, the same in a link, on the command line and in a saved scenario.
 
-``ranks:0,7``  ``worst:3``  ``stage:3``  ``dp:1``  ``optype:forward-compute``: these are ideal;
+``ranks:0,7``  ``ranks:0-7``  ``worst:3``  ``stage:3``  ``dp:1``  ``optype:forward-compute``:
+these are ideal;
 ``stages``  ``layers:8,8,8,8>9,9,8,6``  ``microbatches``: computing is dealt anew;
 ``gc``: no pauses of the collector;
 ``kernel:*-compute:2``  ``network:2``  ``device:1.2``  ``device:0=1.2,7=0.9``: so much faster.
@@ -14,6 +15,9 @@ from enum import StrEnum
 
 from steptax.app.errors import UserError
 from steptax.app.whatif.optypes import canonical
+
+#: Ranks that one range may name.
+_MOST_RANKS = 1_000_000
 
 
 class FixKind(StrEnum):
@@ -97,7 +101,7 @@ class Fix:
             case FixKind.MICROBATCHES:
                 return "all micro-batches of a step are equal"
             case FixKind.GC:
-                return "no pauses for garbage collection"
+                return "there are no pauses for garbage collection"
             case FixKind.KERNEL:
                 return f"{self.name} is {self.factor:g} times as fast"
             case FixKind.NETWORK:
@@ -135,7 +139,14 @@ def _alone(kind: FixKind, rest: str) -> Fix:
 
 
 def _ranks(kind: FixKind, rest: str) -> Fix:
-    return Fix(kind, tuple(sorted(set(_whole(rest)))))
+    numbers: set[int] = set()
+    for part in rest.split(","):
+        first, dash, last = part.partition("-") if part.strip()[:1] != "-" else (part, "", "")
+        begin, *_, end = _whole(f"{first},{last if dash else first}")
+        if not 0 <= end - begin < _MOST_RANKS:
+            raise ValueError(f"a range that rises, of at most {_MOST_RANKS:,} ranks")
+        numbers.update(range(begin, end + 1))
+    return Fix(kind, tuple(sorted(numbers)))
 
 
 def _one(kind: FixKind, rest: str) -> Fix:
@@ -182,7 +193,10 @@ def _device(kind: FixKind, rest: str) -> Fix:
 
 
 def _whole(text: str) -> tuple[int, ...]:
-    numbers = tuple(int(part) for part in text.split(","))
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError("whole numbers, separated by commas") from None
     if min(numbers) < 0:
         raise ValueError("no negative numbers")
     return numbers
@@ -210,7 +224,7 @@ _READERS: dict[FixKind, Callable[[FixKind, str], Fix]] = {
     FixKind.DEVICE: _device,
 }
 _FORMS: dict[FixKind, str] = {
-    FixKind.RANKS: "ranks:0,7",
+    FixKind.RANKS: "ranks:0,7 or ranks:0-7",
     FixKind.WORST: "worst:3",
     FixKind.STAGE: "stage:3",
     FixKind.DP_RANK: "dp:1",

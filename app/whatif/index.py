@@ -83,6 +83,7 @@ def index_rows(rows: OpRows) -> Index:
             where="operations",
         )
     begin, length = _runs(rows.step, rows.dp, rows.stage, rows.rank)
+    _refuse_negative(rows, begin)
     stage = rows.stage[begin].astype(np.intp)
     steps, step = distinct(rows.step[begin])
     dps, dp = distinct(rows.dp[begin])
@@ -141,6 +142,16 @@ def _seqs(rows: OpRows) -> int:
             where=f"step {rows.step[row]}, rank {rows.rank[row]}",
         )
     return seqs
+
+
+def _refuse_negative(rows: OpRows, begin: Ids) -> None:
+    """Ranks count from 0; of each run of rows the first, at ``begin``, is looked at."""
+    row = begin[np.argmin(rows.rank[begin])]
+    if rows.rank[row] < 0:
+        raise InputError(
+            f"rank {rows.rank[row]} is recorded: they count from 0",
+            where=f"step {rows.step[row]}, {rows.types[rows.type_code[row]]}",
+        )
 
 
 def _refuse_gaps(ranks: Ids) -> None:

@@ -11,12 +11,14 @@ from steptax.app.errors import InputError
 from steptax.app.whatif.arrays import median
 from steptax.app.whatif.findings import DroppedStep
 from steptax.app.whatif.index import Index
-from steptax.app.whatif.optypes import BACKWARD, CLIP, FORWARD, KNOWN, OPTIMIZER
+from steptax.app.whatif.optypes import BACKWARD, CLIP, FORWARD, KNOWN, OPTIMIZER, REDUCE_SCATTER
 from steptax.app.whatif.rows import OpRows
 
 #: No micro-batch of a pipeline computes for so long: then the unit is another.
 _LONGEST_COMPUTE_S = 60.0
 _SHORTEST_STEP_S = 1e-3
+#: No operation of a step lasts for a day: such a duration is a fault of the recording.
+_LONGEST_S = 86_400.0
 #: Start times that were stored more coarsely than this cannot tell who waited for whom.
 _COARSEST_S = 1e-3
 
@@ -44,7 +46,7 @@ def check_rows(rows: OpRows, types: tuple[str, ...]) -> list[str]:
         raise InputError(
             f"unknown operation types: {', '.join(strange)}",
             where=f"step {rows.step[row]}, rank {rows.rank[row]}",
-            hint="name those that run on the compute stream (in_stream), or leave them out",
+            hint="name those that run on the compute stream (--in-stream), or leave them out",
         )
     if rows.resolution_s > _COARSEST_S:
         raise InputError(
@@ -59,6 +61,8 @@ def check_rows(rows: OpRows, types: tuple[str, ...]) -> list[str]:
             f"{', '.join(unknown)}"
         )
     absent_types = [t for t in (CLIP, OPTIMIZER) if t not in types]
+    if REDUCE_SCATTER not in types and rows.dp.min() < rows.dp.max():
+        absent_types.insert(0, REDUCE_SCATTER)
     if absent_types:
         warnings.append(f"not recorded, hence not modelled: {', '.join(absent_types)}")
     return warnings
@@ -68,20 +72,34 @@ def unusable_steps(
     start: npt.NDArray[Any],
     duration: npt.NDArray[Any],
     index: Index,
+    unit_s: float,
 ) -> list[DroppedStep]:
-    """Steps with a duration that is negative or no number, or a start that is none."""
+    """Steps with a duration that is negative, beyond a day or no number, or a start that is none.
+
+    ``start`` and ``duration`` [O, S, D] are in units of ``unit_s`` seconds.
+    """
+    longest = _LONGEST_S / unit_s
     sound = duration >= 0
+    sound &= duration <= longest
     if duration.dtype.kind == "f":
-        sound &= duration < np.inf
         sound &= np.isfinite(start)
     if sound.all():
         return []
+    forward = duration[index.op_type == index.types.index(FORWARD)]
+    if median(forward[:, 0]) > longest:
+        # All of them are so long: ``check_times`` says that the unit is another.
+        sound = (duration >= 0) & (duration < np.inf) & np.isfinite(start)
     out = []
     for step in np.flatnonzero(~sound.all(axis=(0, 2))):
         op, dp = (int(v[0]) for v in np.nonzero(~sound[:, step]))
         value = duration[op, step, dp]
         stage = int(index.op_stage[op])
-        reason = f"duration {value}" if not value >= 0 or value == np.inf else "start is no number"
+        if not value >= 0 or value == np.inf:
+            reason = f"duration {value}"
+        elif value > longest:
+            reason = f"duration {value * unit_s:.3g} s"
+        else:
+            reason = "start is no number"
         out.append(
             DroppedStep(
                 int(index.steps[step]),

@@ -169,7 +169,8 @@ def make_trace(rows: OpRows, sizes: JobSizes | None = None) -> Trace:
             raise InputError(f"no usable step: {bad[0].reason}", where=bad[0].where)
         start, duration, steps = start[:, good], duration[:, good], steps[good]
     warnings += check_times(index, start, duration)
-    warnings += _against_sizes(index, sizes)
+    chunks = max(1, int(chunk.max()) + 1, int(global_chunk.max()) // index.stages + 1)
+    warnings += _against_sizes(index, sizes, chunks)
     return Trace(
         types=index.types,
         op_type=index.op_type,
@@ -183,7 +184,7 @@ def make_trace(rows: OpRows, sizes: JobSizes | None = None) -> Trace:
         dps=tuple(index.dps.tolist()),
         ranks=index.ranks,
         stages=index.stages,
-        chunks=max(1, int(chunk.max()) + 1, int(global_chunk.max()) // index.stages + 1),
+        chunks=chunks,
         in_stream=rows.in_stream,
         op_name=None if rows.name is None else tuple(rows.name[first].tolist()),
         sizes=sizes,
@@ -206,7 +207,7 @@ def _dense(rows: OpRows, index: Index) -> tuple[Floats, Floats, list[DroppedStep
         flat[index.cell] = column
         arrays.append(flat.reshape(shape))
     start, duration = arrays
-    bad = unusable_steps(start, duration, index)
+    bad = unusable_steps(start, duration, index, rows.unit_s)
     if start.dtype != np.int64:
         start = start.astype(np.float64)
     base = earliest(start)
@@ -244,11 +245,16 @@ def _chunks(rows: OpRows, index: Index, first: Ids) -> tuple[Ids, Ids]:
     return chunk, whole
 
 
-def _against_sizes(index: Index, sizes: JobSizes) -> list[str]:
-    """What the trace lacks of what the job's sizes promise."""
+def _against_sizes(index: Index, sizes: JobSizes, chunks: int) -> list[str]:
+    """What the trace lacks of what the job's sizes promise; it has ``chunks`` virtual stages."""
     warnings = []
     if sizes.pp is not None and sizes.pp != index.stages:
         warnings.append(f"the job has {sizes.pp} pipeline stages, the trace {index.stages}")
+    if sizes.vpp is not None and sizes.vpp != chunks:
+        warnings.append(
+            f"the job has {sizes.vpp} virtual stages on each pipeline stage, the trace {chunks}: "
+            "if the schedule is interleaved, who waits for whom is modelled wrongly"
+        )
     if sizes.dp is not None and sizes.dp != len(index.dps):
         absent = sorted(set(range(sizes.dp)) - set(index.dps.tolist()))
         named = f"; not there: {', '.join(map(str, absent[:5]))}" if absent else ""

@@ -15,6 +15,7 @@ from steptax.connectors.nccl.files import (
     whole_number,
 )
 from steptax.connectors.nccl.names import operation
+from steptax.connectors.prometheus.exposition import labels_of, line_of
 from steptax.connectors.sources import text_of
 from steptax.connectors.tables.facts import rows_of
 
@@ -28,10 +29,6 @@ _GAUGES = {
     "nccl_p2p_exec_time_microseconds": ("time", "us"),
 }
 _COLUMN = {"busbw": "busbw_gb_per_s", "algbw": "algbw_gb_per_s", "time": "duration_us"}
-_LINE = re.compile(
-    r"(?P<name>[A-Za-z_:][\w:]*)\{(?P<labels>.*)\}\s+(?P<value>\S+)(?:\s+(?P<ts>-?\d+))?\s*"
-)
-_LABEL = re.compile(r'\s*([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _METRIC = re.compile(r"\s*nccl_\w+\{")
 
 
@@ -78,25 +75,10 @@ def prometheus_batches(
 
 
 def _split(line: str) -> tuple[str, dict[str, str], float | None]:
-    found = _LINE.fullmatch(line.strip())
-    if found is None:
-        raise BadValueError("metric", "NAME{LABELS} VALUE", line)
-    if found["name"] not in _GAUGES:
-        raise BadValueError("metric", f"one of {', '.join(_GAUGES)}", found["name"])
-    labels: dict[str, str] = {}
-    at = 0
-    body = found["labels"]
-    while at < len(body):
-        label = _LABEL.match(body, at)
-        if label is None or label[1] in labels:
-            raise BadValueError("labels", 'LABEL="VALUE", each once', body[at:])
-        labels[label[1]] = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], label[2])
-        at = label.end()
-    try:
-        "".join(labels.values()).encode()
-    except UnicodeEncodeError:
-        raise BadValueError("labels", "UTF-8 text", "other bytes") from None
-    return found["name"], labels, real_number({"value": found["value"]}, "value")
+    found = line_of(line)
+    if found.name not in _GAUGES:
+        raise BadValueError("metric", f"one of {', '.join(_GAUGES)}", found.name)
+    return found.name, labels_of(found.labels), real_number({"value": found.value}, "value")
 
 
 def _what(labels: dict[str, str]) -> str:

@@ -17,30 +17,33 @@ from steptax.connectors.nccl.names import operation
 #: The rank of what is said of a communicator as a whole.
 ALL_RANKS = -1
 
+# A number that no counter holds is no number: such a line is told as not understood.
 _SUMMARY = re.compile(
-    r"\s*(?P<group>\d+)\s+(?P<comms>\d+)\s+(?P<nodes>\d+)\s+\d+(?:-\d+)?\s+(?P<ranks>\d+)\s+\d+\s+"
+    r"\s*(?P<group>\d{1,9})\s+(?P<comms>\d{1,9})\s+(?P<nodes>\d{1,9})\s+\d+(?:-\d+)?\s+(?P<ranks>\d{1,9})\s+\d+\s+"
     r"(?P<status>[A-Z]+)\s+(?P<errors>[A-Z,]+)\s*"
 )
 _COMMUNICATOR = re.compile(
-    r"#(?P<group>\d+)-\d+ \((?P<hash>[0-9a-fA-F]{1,16})\) (?P<what>[A-Z,]+)\s*"
+    r"#(?P<group>\d{1,9})-\d+ \((?P<hash>[0-9a-fA-F]{1,16})\) (?P<what>[A-Z,]+)\s*"
 )
 _PLACE = (
-    r"(?: -- (?:GPU (?P<gpu>\S+(?: \(NVML \S+\))?) managed by process (?P<pid>\d+) on node "
+    r"(?: -- (?:GPU (?P<gpu>\S+(?: \(NVML \S+\))?) managed by process (?P<pid>\d{1,9}) on node "
     r"(?P<host>\S+)|\[process information not found\]))?\s*"
 )
 _WHAT = (
-    r"(?:launched up to operation (?P<count>\d+)|(?P<none>not launched any operations)"
+    r"(?:launched up to operation (?P<count>\d{1,18})|(?P<none>not launched any operations)"
     r"|status (?P<status>[A-Z]+))"
 )
-_RANK = re.compile(rf"\s*Rank (?P<rank>\d+)(?: has {_WHAT}| reported (?P<error>[^-]+?))?{_PLACE}")
+_RANK = re.compile(
+    rf"\s*Rank (?P<rank>\d{{1,9}})(?: has {_WHAT}| reported (?P<error>[^-]+?))?{_PLACE}"
+)
 _RANKS = re.compile(
-    rf"\s*(?P<number>\d+) ranks (?:have {_WHAT}|reported (?P<error>.+?))\s*", re.IGNORECASE
+    rf"\s*(?P<number>\d{{1,9}}) ranks (?:have {_WHAT}|reported (?P<error>.+?))\s*", re.IGNORECASE
 )
 _DIFFERENT = re.compile(r"\s*Communicator ranks have different (?P<op>\w+)(?: operation counts)?.*")
-_MISSING = re.compile(r"\s*The missing ranks?: (?P<ranks>[\d, ]+?)\s*")
+_MISSING = re.compile(r"\s*The missing ranks?: (?P<ranks>(?:\d{1,9}[, ]+)*\d{1,9})\s*")
 _MISSING_DATA = re.compile(r"\s*Missing communicator data from \d+ (?P<what>rank|job process).*")
 _PROCESS = re.compile(
-    r"(?:\[(?P<when>[^\]]+)\] (?P<event>PEER_\w+): |\s*)Process (?P<pid>\d+) on node "
+    r"(?:\[(?P<when>[^\]]+)\] (?P<event>PEER_\w+): |\s*)Process (?P<pid>\d{1,9}) on node "
     r"(?P<host>\S+) managing GPUs? (?P<gpu>.+?)\s*"
 )
 _VERSION = re.compile(r"NCCL version (?P<version>\S+).*")

@@ -45,7 +45,7 @@ STEPS = (
 
 JOBS = (
     _JOB,
-    *_all("text", "name team project cluster owner framework state"),
+    *_all("text", "name team project cluster owner framework state state_detail"),
     *_all("int", "submit_us start_us end_us"),
     Column("gpu_model", "text"),
     Column("world_size", "int"),

@@ -98,7 +98,16 @@ def rows_of(name: str, rows: list[dict[str, Any]]) -> pa.Table:
     """Rows of table ``name`` from dictionaries, with the columns that any of them knows."""
     spec = table(name)
     used = [c for c in spec.columns if any(row.get(c.name) is not None for row in rows)]
-    return pa.table({c.name: pa.array([r.get(c.name) for r in rows], c.type) for c in used})
+    return pa.table({c.name: _column([r.get(c.name) for r in rows], c.type) for c in used})
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """``values`` as a column; halves of surrogate pairs, which no text holds, as question marks."""
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        sound = [v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for v in values]
+        return pa.array(sound, kind)
 
 
 def _fold_job(known: dict[str, Any], row: dict[str, Any]) -> None:

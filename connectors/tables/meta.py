@@ -20,7 +20,10 @@ _SIZES = (*_FACTORS, "vpp_size", "world_size")
 
 @dataclass(frozen=True)
 class JobMeta:
-    """Sizes of a job, all None where the file does not say; ``name`` is its ``trial_name``."""
+    """Sizes of a job, all None where the file does not say; ``name`` is its ``trial_name``.
+
+    ``run_id`` is only echoed: no column of ``jobs`` holds it.
+    """
 
     dp_size: int | None = None
     pp_size: int | None = None
@@ -29,9 +32,14 @@ class JobMeta:
     vpp_size: int | None = None
     world_size: int | None = None
     name: str | None = None
+    run_id: int | str | None = None
 
     def job(self) -> dict[str, Any]:
         """What is known, by column of ``jobs``."""
+        return {name: value for name, value in self.echoed().items() if name != "run_id"}
+
+    def echoed(self) -> dict[str, Any]:
+        """All that the file says."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
@@ -72,7 +80,10 @@ def read_meta(path: Path) -> JobMeta:
                 hint="correct one of the sizes",
             )
     name = found.get("trial_name")
-    return JobMeta(**sizes, name=None if name is None else str(name)[:200])
+    run = found.get("run_id")
+    if run is not None and type(run) is not int:
+        run = str(run)[:200]
+    return JobMeta(**sizes, name=None if name is None else str(name)[:200], run_id=run)
 
 
 def _size(value: Any, name: str, where: str) -> int:

@@ -181,7 +181,8 @@ class OpsRun(JobFacts):
     """Numbers operations over chunks, and compares the sizes with the ranks seen."""
 
     def __init__(self, source: Path, options: Options, meta: JobMeta, *, relative: bool) -> None:
-        job = {"name": source_stem(str(source)), **meta.job()}
+        named = {} if options.job_id else {"name": source_stem(str(source))}
+        job: dict[str, Any] = {**named, **meta.job()}
         job["time_basis"] = "relative" if relative else "wall"
         if options.gpu_model is not None:
             job["gpu_model"] = options.gpu_model

@@ -142,7 +142,8 @@ class StepsConnector(TabularConnector):
         job: dict[str, Any] = {"time_basis": "relative" if relative else "wall"}
         if options.gpu_model is not None:
             job["gpu_model"] = options.gpu_model
-        if JOB.name not in plan.terms:
+        if JOB.name not in plan.terms and options.job_id is None:
+            # A job that was named by its user may have a better name already.
             job["name"] = stem
         return [
             Batch("steps", good, screen.rejects(), (*plan.notes, *rows.notes)),

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from steptax.app.errors import InputError
 from steptax.connectors.base import Connector, LineFormat, Options, RawChunk
 from steptax.connectors.sources import (
+    HEAD_BYTES,
     Format,
     TextBlock,
     blocks,
@@ -101,8 +102,9 @@ class TabularConnector(Connector):
             rows = next((batch_rows(batch, 1) for batch in batches if batch.num_rows), None)
         else:
             data = head(source)
-            # What follows the last line end may be cut; a file without any is one line.
-            block = TextBlock(1, data[: data.rfind(b"\n") + 1] or data)
+            # What follows the last line end of a longer file may be cut.
+            whole = len(data) < HEAD_BYTES - len(b"\xef\xbb\xbf")
+            block = TextBlock(1, data if whole else data[: data.rfind(b"\n") + 1] or data)
             rows = split_rows(TableChunk(header, block), 1, plan)
         if rows is None or not (len(rows) or rows.bad):
             raise InputError(

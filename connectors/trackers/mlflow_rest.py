@@ -11,43 +11,20 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from steptax.app.errors import InputError
+from steptax.connectors.asking import Answer, Transport, ask, shown
 
-#: Seconds to connect, and to wait for the answer.
-TIMEOUT_S = (5.0, 30.0)
-TRIES = 5
 #: Values of a metric, and runs of an experiment, that one answer may hold.
 PAGE_VALUES = 20_000
 PAGE_RUNS = 1_000
-_FIRST_WAIT_S = 0.5
-_LONGEST_WAIT_S = 30.0
 #: An answer that makes no progress for so many pages has no end.
 _PAGES = 100_000
 _API = "/api/2.0/mlflow/"
 _RUN = re.compile(r"/runs/(?P<id>[0-9A-Za-z_.-]+)")
 _EXPERIMENT = re.compile(r"/experiments/(?P<id>[0-9A-Za-z_.-]+)")
-_BUSY = (429, 500, 502, 503, 504)
-
-
-class Answer(Protocol):
-    """What a transport gives back: an answer of ``requests``."""
-
-    status_code: int
-    headers: Any
-
-    @property
-    def content(self) -> Any:
-        """The body, as bytes."""
-
-
-Transport = Callable[..., Answer]
-"""``requests.request``: method, url, and params, json, headers, auth, timeout by name.
-
-Raises OSError (as ``requests`` does) where no answer comes.
-"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +50,7 @@ def place_of(url: str) -> Place:
     if parts.scheme not in ("http", "https") or not parts.hostname or not (run_id or experiment_id):
         raise InputError(
             "expected the address of a run or an experiment",
-            where=_shown(url),
+            where=shown(url),
             hint="for example https://HOST/#/experiments/1/runs/ID, or https://HOST?run_id=ID",
         )
     # A server may live under a path; what belongs to its pages and its API is no part of it.
@@ -161,36 +138,20 @@ class MlflowServer:
 
     def _ask(self, place: Place, method: str, what: str, query: dict[str, Any]) -> dict[str, Any]:
         where = f"{place.base}{_API}{what}"
-        wait_s, fault = _FIRST_WAIT_S, ""
-        for left in reversed(range(TRIES)):
-            try:
-                answer = self._transport(
-                    method,
-                    where,
-                    params=query if method == "GET" else None,
-                    json=query if method == "POST" else None,
-                    headers=self._headers,
-                    auth=self._user,
-                    timeout=TIMEOUT_S,
-                )
-            except OSError as error:  # what requests raises is one
-                fault, asked_s = f"does not answer: {type(error).__name__}", None
-            else:
-                if answer.status_code == 200:
-                    return self._read(place, answer)
-                fault = f"answers {answer.status_code}{_message(answer)}"
-                if answer.status_code not in _BUSY:
-                    break
-                asked_s = _seconds(answer.headers.get("Retry-After"))
-            if left:
-                self._sleep(min(_LONGEST_WAIT_S, wait_s if asked_s is None else asked_s))
-                wait_s *= 2
-        raise InputError(
-            f"the server {fault}",
-            where=where,
+        answer = ask(
+            self._transport,
+            method,
+            where,
+            said=_message,
             hint="check address and id; MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and "
             "MLFLOW_TRACKING_PASSWORD, authorise",
+            sleep=self._sleep,
+            params=query if method == "GET" else None,
+            json=query if method == "POST" else None,
+            headers=self._headers,
+            auth=self._user,
         )
+        return self._read(place, answer)
 
     def _read(self, place: Place, answer: Answer) -> dict[str, Any]:
         try:
@@ -218,12 +179,3 @@ def _message(answer: Answer) -> str:
         return ""
     said = found.get("message") if isinstance(found, dict) else None
     return f" ({said[:200]})" if isinstance(said, str) and said else ""
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isascii() and text.isdigit() else None
-
-
-def _shown(url: str) -> str:
-    """``url`` without a password."""
-    return re.sub(r"//[^/@]*@", "//", url)[:300]

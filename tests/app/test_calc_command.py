@@ -19,6 +19,8 @@ def measures(steptax: Run, line: str) -> dict[str, float | None]:
     return {name: measure["value"] for name, measure in printed.items()}
 
 
+MFU = "mfu --tokens-per-s 1000 --devices 8 --device 'H100 SXM' --dtype bf16 --params 8e9"
+SLOWEST = "expected-max --cv-ratio 0.05 --mean-ms 100"
 KERNEL = "kernel-speedup --compute-ms 100 --comm-ms 30 --wait-ms 15 --speedup 232"
 
 
@@ -112,6 +114,24 @@ def test_one_step_of_a_straggler(steptax: Run) -> None:
         ("busbw --collective gossip --ranks 8 --algbw-gb-per-s 1", "--collective", "all_reduce"),
         ("stragglar --ranks 8.5 --size-bytes 1 --link-gb-per-s 1 --alpha-us 1", "--ranks", "whole"),
         ("failures --gpus 8 --observed-failures 3", "--observed-h", "beside a count"),
+        (f"{MFU} --topk 2", "--experts", "beside topk"),
+        (f"{MFU} --q-lora-rank 64", "--kv-lora-rank", "--qk-rope-head-dim"),
+        (f"{MFU} --fp8-ratio 70", "--fp8-ratio", "0..1"),
+        (f"{MFU} --packed-lengths-tokens 8192,0", "--packed-lengths-tokens", "at least 1"),
+        (f"{SLOWEST} --ranks 8 --bad-rank-ratio 0.001", "--bad-slowdown", "--bad-rank-ratio"),
+        (
+            "collective-time --collective all_reduce --ranks 16 --size-bytes 1GB "
+            "--link-gb-per-s 100 --alpha-us 1 --nodes 2",
+            "--net-gb-per-s",
+            "more than one node",
+        ),
+        ("scaling-law --params 1e9", "--tokens", "required"),
+        (
+            "compute-equivalent-gain --baseline-eflop 1,2,3 --baseline-loss 3,2,1 --loss-now 1 "
+            "--used-eflop 1",
+            "--baseline-eflop",
+            "at least 4",
+        ),
         ("waste --slowdown 2 --usd-per-gpu-hour 1e30", "--usd-per-gpu-hour", "1e30"),
     ],
 )
@@ -120,6 +140,21 @@ def test_errors_name_the_flag(steptax: Run, line: str, where: str, said: str) ->
     assert error["kind"] == "UserError"
     assert error["where"] == where
     assert said in error["message"]
+
+
+def test_measured_ranks_do_not_speak_for_more_than_64_times_as_many(steptax: Run) -> None:
+    beyond = steptax("calc", *shlex.split(f"{SLOWEST} --ranks 65537 --observed-ranks 1024"))
+    for name in ("slowdown", "tax_ratio", "expected_max_ms"):
+        assert beyond["measures"][name]["value"] is None
+        assert "more than 64 times the 1,024 measured" in beyond["measures"][name]["reason"]
+    assert beyond["band"]["low"] is beyond["band"]["high"] is None
+    assert "fault model" in beyond["sentence"]
+    last = measures(steptax, f"{SLOWEST} --ranks 65536 --observed-ranks 1024")
+    assert last["slowdown"] == pytest.approx(1 + 0.05 * 4.291, abs=5e-5)
+    faults = "--bad-rank-ratio 0.0001 --bad-slowdown 2"
+    told = measures(steptax, f"{SLOWEST} --ranks 65537 --observed-ranks 1024 {faults}")
+    assert told["any_bad_ratio"] == pytest.approx(1 - (1 - 1e-4) ** 65537)
+    assert told["slowdown"] == pytest.approx(2, abs=2e-3)
 
 
 def test_flags_may_carry_an_equals_sign(steptax: Run) -> None:

@@ -121,7 +121,7 @@ def test_metrics_of_the_job_follow_from_its_record(steptax: Run, job: str) -> No
     assert metrics["usd_per_billion_tokens"] == pytest.approx(paid / 160_000 * 1e9, rel=2e-3)
     assert metrics["job_utilisation_ratio"] == pytest.approx(1 / metrics["slowdown_ratio"])
     assert metrics["excess_step_ratio"] == pytest.approx(20 / 120)
-    hours = metrics["gpu_hours"] * metrics["recoverable_ratio"]
+    hours = metrics["window_gpu_hours"] * metrics["recoverable_ratio"]
     assert metrics["recoverable_gpu_hours"] == pytest.approx(hours)
     per_hour = metrics["recoverable_usd_per_hour"]
     assert per_hour == pytest.approx(4 * 2 * metrics["recoverable_ratio"])
@@ -135,3 +135,24 @@ def test_metrics_of_the_job_follow_from_its_record(steptax: Run, job: str) -> No
     only_steps = window["usd_per_billion_tokens"]
     assert only_steps["value"] == pytest.approx(4 * 1.2 / 3600 * 2 / 40_000 * 1e9)
     assert "recorded steps only" in only_steps["warnings"][0]
+
+
+def test_a_mixture_is_not_charged_for_all_its_experts(
+    steptax: Run, job: str, tmp_path: Path
+) -> None:
+    """Of a mixture the total alone says nothing of what a token meets."""
+    about = tmp_path / "mixture.csv"
+    about.write_text(
+        "job_id,gpu_model,dtype,params_total,experts,topk,tokens_per_step,world_size\n"
+        "small,H100 SXM,bf16,47000000000,8,2,4000,4\n"
+    )
+    steptax("ingest", "jobs", about)
+    found = steptax("calc", "mfu", "--job", job)
+    given = {one["name"]: one for one in found["inputs"]}
+    assert found["measures"]["mfu_ratio"]["value"] is None
+    assert given["topk"]["value"]["value"] == 2
+    assert given["params"]["value"]["value"] is None
+    told = steptax("calc", "mfu", "--job", job, "--params", "12.9e9")["measures"]
+    assert told["mfu_ratio"]["value"] == pytest.approx(
+        6 * 12.9e9 * 4000 / 0.12 / (4 * 989.5e12), rel=1e-3
+    )

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptax.app.errors import NotFoundError, UserError
+from steptax.app.lake import Lake
 from steptax.app.views import fleet_load
 from steptax.app.views.bill import job_waterfall
 from steptax.app.views.fleet_bill import fleet_bill
@@ -443,7 +445,13 @@ def test_connected_prices_count_where_they_are_clear(tmp_path: Path) -> None:
         "unlisted": Decimal("8.00"),
     }
     assert "list prices for 1 of 3 jobs" in bill.cost_basis
+    assert "win over the given price" in bill.cost_basis
     assert "$2.00 per GPU-hour for 2 of 3 jobs" in bill.cost_basis
+    alone = fleet_bill(ws, job_ids=["listed"], price=Decimal("2.00"))
+    assert alone.cost_basis == (
+        "connected list prices for 1 of 1 job, where they win over the given price of $2.00 per "
+        "GPU-hour, which is not used"
+    )
     assert any("2 connected prices of B200 differ" in text for text in bill.warnings)
     without = fleet_bill(ws, by="cluster")
     assert total_of(without).cost == Decimal("12.00")
@@ -559,3 +567,15 @@ def test_a_bill_of_the_record_alone_is_the_one_that_the_ledger_makes(tmp_path: P
         assert made.bill.timeline is not None
         assert want.timeline is not None
         assert made.bill.timeline.span_us == want.timeline.span_us
+
+
+def test_a_job_that_runs_counts_as_far_as_its_record_goes(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    ws = lake_of(lake)
+    start_us = 1_772_366_400_000_000
+    row = {"job_id": "r", "state": "running", "start_us": start_us, "world_size": 16}
+    Lake(lake).append("jobs", pa.Table.from_pylist([{**row, "gpu_hours": 192.0}]), source="t")
+    event = {"job_id": "r", "attempt": 0, "start_us": start_us, "kind": "allocated"}
+    Lake(lake).append("events", pa.Table.from_pylist([event]), source="t")
+    bill = fleet_bill(ws, by="job", price=PRICE)
+    assert [(group.name, group.gpu_hours) for group in bill.groups] == [("r", pytest.approx(192.0))]

@@ -149,7 +149,7 @@ def test_a_faulty_metric_stops_the_job_command(
         "steptax.app.views.job.job_metrics",
         lambda *_: {
             "straggler_tax_ratio": Measure(1.2, "ratio"),
-            "gpu_hours": Measure.missing("GPU-hours", "nobody counted them"),
+            "window_gpu_hours": Measure.missing("GPU-hours", "nobody counted them"),
         },
     )
     error = steptax("job", "job", fails=1)

@@ -223,6 +223,96 @@ def test_c06_llama_3_utilisation(
     assert 100 * found["mfu_ratio"] == pytest.approx(percent, abs=0.06)
 
 
+LLAMA_405B = (
+    "mfu --tokens-per-s 1 --devices 1 --device 'H100 SXM' --dtype bf16 --layers 126 "
+    "--hidden 16384 --ffn 53248 --heads 128 --kv-heads 8 --vocab 128256 --mlp swiglu"
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "tflop"),
+    [
+        ("--convention 6N --seq-len-tokens 8192", 2.4351),
+        ("--convention megatron --seq-len-tokens 8192", 2.5240),
+        ("--convention megatron --seq-len-tokens 8192 --attention full", 2.6254),
+        ("--convention megatron --seq-len-tokens 131072 --attention causal", 4.0460),
+        ("--convention megatron --seq-len-tokens 131072 --attention full", 5.6695),
+    ],
+)
+def test_c06_llama_3_flops_per_token(steptax: Run, flags: str, tflop: float) -> None:
+    """Dubey et al. 2024, table 3: the shape of 405B; the conventions are 40 % apart at 131,072."""
+    found = measures(steptax, f"{LLAMA_405B} {flags}")
+    assert found["flops_per_token"] == pytest.approx(1e12 * tflop, abs=5e7)
+    assert found["params_active"] == pytest.approx(405.85e9, abs=5e6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "total", "active"),
+    [
+        (
+            "--layers 32 --hidden 4096 --ffn 14336 --heads 32 --kv-heads 8 --vocab 32000 "
+            "--experts 8 --topk 2",
+            46_702_792_704,
+            12_879_925_248,
+        ),
+        (
+            "--layers 60 --hidden 5120 --ffn 12288 --heads 128 --vocab 102400 --experts 160 "
+            "--topk 6 --moe-ffn 1536 --shared-ffn 3072 --moe-layers 59 --q-lora-rank 1536 "
+            "--kv-lora-rank 512 --qk-head-dim 128 --qk-rope-head-dim 64 --v-head-dim 128",
+            235_741_434_880,
+            21_375_800_320,
+        ),
+    ],
+)
+def test_parameters_of_published_mixtures(
+    steptax: Run, shape: str, total: int, active: int
+) -> None:
+    """Jiang et al. 2024, Mixtral 8x7B (46.7e9, 12.9e9); DeepSeek-AI 2024, V2 (236e9, 21e9)."""
+    line = f"mfu --tokens-per-s 1 --devices 1 --device 'H100 SXM' --dtype bf16 --mlp swiglu {shape}"
+    found = measures(steptax, line)
+    assert (found["params_total"], found["params_active"]) == (total, active)
+    assert found["flops_per_token"] == 6 * active
+
+
+def test_scaling_laws_at_the_size_of_chinchilla(steptax: Run) -> None:
+    """Hoffmann et al. 2022, approach 3: a loss of 1.937 at 70e9 parameters, 1.4e12 tokens."""
+    found = measures(steptax, "scaling-law --params 70e9 --tokens 1.4e12")
+    assert found["loss_hoffmann"] == pytest.approx(1.937, abs=5e-4)
+    assert found["best_tokens_per_param_besiroglu"] == pytest.approx(20, abs=3)
+
+
+def test_c10_ring_of_the_published_simulation(steptax: Run) -> None:
+    """Devraj et al. 2025, simulation.py: 8 ranks, 1 GiB, 450 GiB/s, 3 us."""
+    line = (
+        "collective-time --collective all_reduce --ranks 8 --size-bytes 1GiB "
+        "--link-gb-per-s '450 GiB/s' --alpha-us 3"
+    )
+    assert measures(steptax, line)["ring_ms"] == pytest.approx(3.931, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "nodes", "ring_us", "tree_us"),
+    [
+        ("LL", 1, 6.6 + 14 * 0.6, 6.8 + 14 * 0.6),
+        ("LL128", 1, 14 + 14 * 1.9, 14 + 14 * 1.25),
+        ("Simple", 1, 8.4 + 14 * 3.4, 8.4 + 14 * 4.0),
+        ("Simple", 2, 8.4 + 28 * 3.4 + 2 * 14, 8.4 + 2 * (7 * 4.0 + 14)),
+    ],
+)
+def test_latency_of_nccl(
+    steptax: Run, protocol: str, nodes: int, ring_us: float, tree_us: float
+) -> None:
+    """NCCL src/graph/tuning.cc: base, and hops over NVLink and the network."""
+    line = (
+        f"collective-time --collective all_reduce --ranks {8 * nodes} --nodes {nodes} "
+        f"--size-bytes 1e6 --link-gb-per-s 450 --alpha-us 3 --net-gb-per-s 50 --net-alpha-us 10 "
+        f"--protocol {protocol}"
+    )
+    found = measures(steptax, line)
+    assert found["nccl_ring_latency_us"] == pytest.approx(ring_us)
+    assert found["nccl_tree_latency_us"] == pytest.approx(tree_us)
+
+
 @pytest.mark.parametrize(
     ("gpus", "count", "hours"),
     [

@@ -410,6 +410,18 @@ def test_more_ranks_are_extrapolated_from_the_job_s_own(source: JobInputs) -> No
     assert "up to 100.0 % of jobs of 512 ranks" in str(curve.note)
 
 
+def test_a_job_s_ranks_speak_for_64_times_as_many_at_most(source: JobInputs) -> None:
+    view = whatif_view("expected-max", {"ranks": 8 * 64 + 1}, source=source)
+    assert view.answer is not None
+    assert field_of(view, "observed_ranks").value == 8
+    assert view.answer.headline.measure.value is None
+    assert "more than 64 times the 8 measured" in view.answer.sentence
+    told = {"ranks": 8 * 64 + 1, "bad_rank_ratio": 0.01, "bad_slowdown": 3}
+    again = whatif_view("expected-max", told, source=source).answer
+    assert again is not None
+    assert again.headline.measure.value is not None
+
+
 def test_no_curve_of_more_ranks_without_work(ws: Workspace) -> None:
     view = whatif_view("expected-max", {"cv_ratio": 0.1}, source=job_inputs(ws, "bare"))
     assert view.answer is not None

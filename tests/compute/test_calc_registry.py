@@ -63,6 +63,30 @@ CALLS["train-time"] = {
     "tokens": 300e9,
     "peak_tflops": 312,
 }
+CALLS["collective-time"] = {
+    "collective": "all_reduce",
+    "ranks": 64,
+    "size_bytes": 2**30,
+    "link_gb_per_s": 450,
+    "alpha_us": 3,
+    "nodes": 8,
+    "net_gb_per_s": 50,
+    "net_alpha_us": 10,
+}
+CALLS["compute-equivalent-gain"] = {
+    "baseline_eflop": [100, 1000, 1e4, 1e5, 1e6],
+    "baseline_loss": [3.0, 2.7, 2.5, 2.36, 2.27],
+    "loss_now": 2.4,
+    "used_eflop": 3e4,
+}
+CALLS["scaling-law"] = {
+    "params": 70e9,
+    "tokens": 1.4e12,
+    "peak_tflops": 989.5,
+    "mfu_ratio": 0.4,
+    "goodput_ratio": 0.9,
+    "usd_per_gpu_hour": 2,
+}
 OWN = sorted(CALLS)
 #: What-ifs: what they promise has an end.
 WHAT_IFS = (

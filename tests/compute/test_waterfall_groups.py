@@ -21,7 +21,6 @@ from steptax.app.compute.step_flops import StepFlops
 from steptax.app.compute.timeline import Allocation
 from steptax.app.compute.waterfall import job_ledger
 from steptax.app.compute.waterfall_groups import (
-    UNKNOWN,
     by_period,
     grouped,
     split_periods,
@@ -223,7 +222,7 @@ def test_what_cannot_be_added_or_cut_is_refused() -> None:
     for empty in (lambda: total([]), lambda: by_period([], Unit.DAY), lambda: grouped([], "team")):
         with pytest.raises(NotFoundError, match="there are no bills"):
             empty()
-    assert list(grouped([one], "team")) == [UNKNOWN]
+    assert list(grouped([one], "team")) == ["no team stated"]
 
 
 def test_cents_of_bills_that_are_shown_together_add_up() -> None:

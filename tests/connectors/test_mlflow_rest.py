@@ -13,7 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from steptax.app.errors import InputError
-from steptax.connectors.trackers.mlflow_rest import TIMEOUT_S, TRIES, MlflowServer, place_of
+from steptax.connectors.asking import TIMEOUT_S, TRIES
+from steptax.connectors.trackers.mlflow_rest import MlflowServer, place_of
 
 RUN = "0123456789abcdef0123456789abcdef"
 

@@ -166,7 +166,8 @@ def test_numbers_that_are_hardly_seconds_are_refused(trace: Callable[..., Path])
 class TestSizes:
     def test_a_whole_file(self, sizes: Callable[..., Path]) -> None:
         path = sizes("dp_size: 2\npp_size: 4\ntp_size: 3\ndsp_size: 1\nvpp_size: 2\nrun_id: 0\n")
-        assert read_meta(path) == JobMeta(2, 4, 3, 1, 2, 24, None)
+        assert read_meta(path) == JobMeta(2, 4, 3, 1, 2, 24, None, 0)
+        assert "run_id" not in read_meta(path).job()  # No column of jobs.
 
     def test_a_part_of_them(self, sizes: Callable[..., Path]) -> None:
         assert read_meta(sizes("trial_name: x\ndp_size: 2\n")) == JobMeta(dp_size=2, name="x")

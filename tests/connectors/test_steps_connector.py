@@ -128,6 +128,9 @@ def test_several_jobs_and_attempts_in_a_file(read: Callable[..., Read]) -> None:
     assert {r["job_id"] for r in named.rows()} == {"mine"}
     assert "all rows belong to job mine; column job_id is not used" in named.notes
     assert read("step,rank,duration_ms\n1,0,5\n", attempt=3).rows()[0]["attempt"] == 3
+    # The name of a job that its user named is not that of the file.
+    (row,) = read("step,rank,duration_ms\n1,0,5\n", job_id="mine").rows("jobs")
+    assert row.get("name") is None
 
 
 @pytest.mark.parametrize(

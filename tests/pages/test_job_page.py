@@ -183,11 +183,25 @@ def test_step_times_alone_cannot_name_a_culprit(
 
 
 def test_a_job_without_steps_says_what_to_import(add: Add, show: Show) -> None:
-    add("usage", kind="jobs", text="job_id,gpus,start,end\nacct-1,8,2026-11-01,2026-11-02\n")
+    add("usage", kind="jobs", text="job_id,gpus,start,state\nacct-1,8,,pending\n")
     at = show(JOB, job="acct-1")
     assert not at.exception
     assert "has no steps" in at.error[0].value.replace("\\", "")
     assert "steptax ingest steps" in at.error[0].value.replace("\\", "")
+
+
+def test_a_job_of_accounting_alone_has_its_bill(add: Add, show: Show, text_of: Text) -> None:
+    add("usage", kind="jobs", text="job_id,gpus,start,end\nacct-1,8,2026-11-01,2026-11-02\n")
+    at = show(JOB, job="acct-1", price="2.0")
+    assert not at.exception
+    assert not at.error
+    metrics = {m.label.replace("\\", ""): m.value.replace("\\", "") for m in at.metric}
+    assert (metrics["GPU-hours"], metrics["Spend"]) == ("192", "$384.00")
+    assert metrics["Goodput"] == "unknown"
+    said = text_of(at)
+    assert "has no steps" in said
+    assert "cannot be told without per-rank steps" in said
+    assert "steptax ingest steps FILE --job acct-1" in said
 
 
 def test_a_job_that_is_not_there(add: Add, show: Show) -> None:

@@ -145,6 +145,17 @@ def test_an_unknown_calculator_in_a_link_is_ignored(name: str) -> None:
     assert at.selectbox(key=whatif_state.CHOICE).value == "kernel-speedup"
 
 
+@pytest.mark.usefixtures("lake")
+def test_utilisation_is_there_at_once_by_every_convention(text_of: Text, figures: Figures) -> None:
+    at = opened(calc="mfu")
+    assert not at.exception
+    assert at.metric[0].value.replace("\\", "") == "40.4 %"
+    said = text_of(at)
+    for text in ("MFU is 40.4% by megatron of 989.5", "39.0 %", "42.3 %", "50.4 %", "406B"):
+        assert text in said, text
+    assert "tornado" in by_name(figures(at))
+
+
 @pytest.mark.parametrize("name", list(calculator_titles()))
 def test_every_calculator_is_drawn(add: Add, figures: Figures, name: str) -> None:
     add("worker")

@@ -56,7 +56,7 @@ def test_by_team_at_first(show: Show, text_of: Text, figures: Figures) -> None:
     assert table.loc["red", "gpu_hours"] == 192.0
     assert table.loc["red", "cost"] == 384.0
     assert table.isna().loc["red", "goodput_ratio"]
-    assert table.loc["unknown", "goodput_ratio"] > 0
+    assert table.loc["no team stated", "goodput_ratio"] > 0
     spec = bars(figures, at)
     assert spec["layout"]["barmode"] == "relative"
     names = {trace["name"] for trace in spec["data"]}
@@ -79,7 +79,7 @@ def test_choices_live_in_the_url(show: Show, text_of: Text, figures: Figures) ->
     assert spec["layout"]["yaxis"]["title"]["text"] == "% of allocated time"
     at.segmented_control(key="by").set_value("project").run()
     assert not at.exception
-    assert set(groups(at).index) == {"x", "unknown"}
+    assert set(groups(at).index) == {"x", "no project stated"}
     at.segmented_control(key="denominator").set_value("paid").run()
     assert "paid time: what jobs held" in text_of(at)
 

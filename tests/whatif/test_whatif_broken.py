@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from steptax.app.errors import InputError, NotFoundError
 from steptax.app.whatif.analysis import analyse, prepare
 from steptax.app.whatif.api import analyse_trace
 from steptax.app.whatif.clocks import clock_offsets
+from steptax.app.whatif.estimate import per_rank_estimate
 from steptax.app.whatif.graph import build_graph
 from steptax.app.whatif.trace import JobSizes, read_trace
 
@@ -124,6 +127,59 @@ def test_a_rank_that_never_recorded_costs_its_data_parallel_rank(
     assert not got.findings.dropped
     assert any("data-parallel rank 1 is faulty in most steps" in w for w in got.findings.warnings)
     assert set(analyse(prepare(got)).by_type_s) == set(analyse(prepare(trace(rows))).by_type_s)
+
+
+@pytest.mark.parametrize(("scale", "unit"), [(1.0, "s"), (1e6, "us")])
+def test_a_duration_beyond_a_day_drops_its_step(
+    rows: Rows, made_up: SimpleNamespace, tmp_path: Path, scale: float, unit: str
+) -> None:
+    at = pick(rows, dp=1, stage=1, step=13, kind="backward-compute", seq=1)
+    odd = changed(rows, at, took=1e18)
+    every = list(range(len(odd)))
+    odd = changed(odd, every, took=lambda t: t * scale, start=lambda t: t * scale)
+    path = tmp_path / "ops.parquet"
+    pq.write_table(made_up.file_table(odd), path)
+    got = read_trace(path, unit=unit)
+    (drop,) = got.findings.dropped
+    assert drop.where == "step 13, rank 3, backward-compute 1 of stage 1"
+    assert drop.reason == "duration 1e+18 s"
+    assert slowdown(got) == pytest.approx(
+        slowdown(made_up.trace_of(made_up.file_table([r for r in rows if r[STEP] != 13])))
+    )
+
+
+def test_gradients_that_are_not_recorded_are_said(rows: Rows, trace: Any) -> None:
+    gone = pick(rows, kind="grads-reduce-scatter")
+    said = "not recorded, hence not modelled: grads-reduce-scatter"
+    assert said in trace(without(rows, gone)).findings.warnings
+    assert said not in trace(rows).findings.warnings
+    alone = [r for r in without(rows, gone) if r[DP] == 0]
+    assert said not in trace(alone).findings.warnings
+
+
+def test_virtual_stages_that_the_trace_lacks_are_said(
+    rows: Rows, made_up: SimpleNamespace, tmp_path: Path
+) -> None:
+    path = tmp_path / "ops.parquet"
+    pq.write_table(made_up.file_table(rows), path)
+    two, one = (" ".join(read_trace(path, JobSizes(vpp=n)).findings.warnings) for n in (2, 1))
+    assert "the job has 2 virtual stages on each pipeline stage, the trace 1" in two
+    assert "virtual" not in one
+
+
+def test_ranks_count_from_zero(rows: Rows, trace: Any) -> None:
+    with pytest.raises(InputError, match="rank -1 is recorded"):
+        trace(changed(rows, pick(rows, rank=1), rank=-1))
+
+
+def test_an_estimate_says_when_it_is_too_high(made_up: SimpleNamespace, trace: Any) -> None:
+    """As few micro-batches as stages: their bubble hides what the estimate counts as waiting."""
+    job = made_up.Job(stages=4, micro=4, steps=3, slow={(0, 1): 2.0})
+    rows = made_up.rows_of(job)
+    estimate = per_rank_estimate(trace(rows))
+    assert estimate.value is not None
+    assert estimate.value > 1.2 * slowdown(trace(rows))
+    assert "too high with few micro-batches" in estimate.warnings[0]
 
 
 @pytest.mark.parametrize("value", [-0.001, float("nan"), float("inf")])

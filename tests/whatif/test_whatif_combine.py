@@ -203,6 +203,14 @@ def test_a_fix_is_read_as_it_is_written(text: str) -> None:
     assert fix.title
 
 
+def test_ranges_of_ranks() -> None:
+    assert parse_fix("ranks:0-3,7,2").numbers == (0, 1, 2, 3, 7)
+    assert parse_fix("ranks:5-5") == parse_fix("ranks:5")
+    for text in ("ranks:3-1", "ranks:0-", "ranks:-3-1", "ranks:0-99999999999", "ranks:1-2-3"):
+        with pytest.raises(UserError, match="expected ranks:0,7 or ranks:0-7"):
+            parse_fix(text)
+
+
 def test_fixes_are_sorted_by_what_they_do() -> None:
     got = ordered(["network:2", "stages", "ranks:3", "gc", Fix(FixKind.WORST, (1,))])
     assert [f.text for f in got] == ["gc", "ranks:3", "worst:1", "stages", "network:2"]

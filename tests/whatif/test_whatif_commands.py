@@ -16,6 +16,8 @@ import pytest
 from steptax.app.cli import main
 from steptax.app.commands.whatif import parse_steps
 from steptax.app.errors import UserError
+from steptax.app.views.trace import TraceJob, open_trace, open_trace_file, rail_answer, trace_view
+from steptax.app.views.workspace import open_workspace
 
 Shared = Callable[[str], Path]
 Steptax = Callable[..., Any]
@@ -137,6 +139,106 @@ def test_only_some_steps(shared: Shared, steptax: Steptax) -> None:
     error = steptax("whatif", "stragglers", "--job", "ST", "--steps", "1-2", fails=2)
     assert error["kind"] == "NotFoundError"
     assert "there are 23, " in error["hint"]
+
+
+@pytest.mark.parametrize(("trace", "meta", "result", "rel"), PUBLISHED, ids=IDS)
+def test_every_published_field_is_printed(
+    shared: Shared, steptax: Steptax, trace: str, meta: str, result: str, rel: float
+) -> None:
+    """At the threshold that their results were made with, the echo of the sizes included."""
+    theirs = json.loads(shared(f"ops/{result}.json").read_text())
+    sizes = shared(f"ops/{meta}.yaml")
+    low = ("--threshold", "0.5") if "0.5" in result else ()
+    ours = steptax(
+        *("whatif", "stragglers", "--published", "--trace", shared(f"ops/{trace}.parquet")),
+        *("--meta", sizes, *low),
+    )["published"]
+    assert ours["job_meta"] == theirs["job_meta"]
+    assert ours.keys() == theirs.keys()
+
+    def same(one: Any, other: Any) -> None:
+        if not isinstance(other, dict):
+            assert one == (pytest.approx(other, rel=rel) if type(other) is float else other)
+            return
+        assert one.keys() == other.keys() - {"first-op"} | (one.keys() & {"first-op"})
+        for name in one:
+            same(one[name], other[name])
+
+    same(ours, theirs)
+    steptax("ingest", "ops", shared(f"ops/{trace}.parquet"), "--meta", sizes, "--job", "j")
+    stored = steptax("whatif", "stragglers", "--published", "--job", "j")["published"]
+    assert stored["job_meta"]["trial_name"] == theirs["job_meta"]["trial_name"]
+
+
+def test_clocks_are_aligned_on_request(
+    steptax: Steptax, tmp_path: Path, made_up: SimpleNamespace
+) -> None:
+    """One rank's clock is ahead: the answer is that of sound clocks, from a file and a lake."""
+    rows = made_up.rows_of(made_up.Job(steps=4, stages=3, slow={(0, 1): 1.6}))
+    late = [(*r[:5], r[5] + 0.05, *r[6:]) if r[2] == 3 else r for r in rows]
+    paths = tmp_path / "sound.parquet", tmp_path / "late.parquet"
+    for path, table in zip(paths, (rows, late), strict=True):
+        pq.write_table(made_up.file_table(table), path)
+    sound = steptax("whatif", "stragglers", "--trace", paths[0])
+    as_it_is = steptax("whatif", "stragglers", "--trace", paths[1])
+    steptax("ingest", "ops", paths[1], "--job", "late")
+    assert any("unless the clocks are aligned" in w for w in as_it_is["warnings"])
+    assert as_it_is["S"]["value"] != pytest.approx(sound["S"]["value"], rel=1e-2)
+    for where in (("--trace", paths[1]), ("--job", "late")):
+        aligned = steptax("whatif", "stragglers", *where, "--align-clocks")
+        assert aligned["S"]["value"] == pytest.approx(sound["S"]["value"], rel=1e-3)
+        assert any(w.endswith(": aligned") for w in aligned["warnings"])
+        fixed = steptax("whatif", "fix", *where, "--align-clocks", "--worst", "1")
+        assert fixed["S_before"]["value"] == pytest.approx(sound["S"]["value"], rel=1e-3)
+
+
+def test_own_types_of_operations_are_taken_in_on_request(
+    steptax: Steptax, tmp_path: Path, made_up: SimpleNamespace
+) -> None:
+    rows = made_up.rows_of(made_up.Job(steps=3))
+    own = [(*r[:4], "tp-all-reduce", *r[5:]) for r in rows if r[4] == "gc"]
+    path = tmp_path / "own.parquet"
+    pq.write_table(made_up.file_table(rows + own), path)
+    error = steptax("whatif", "stragglers", "--trace", path, fails=2)
+    assert error["message"].startswith("unknown operation types: tp-all-reduce")
+    assert "--in-stream" in error["hint"]
+    steptax("ingest", "ops", path, "--job", "own")
+    for where in (("--trace", path), ("--job", "own")):
+        data = steptax("whatif", "stragglers", *where, "--in-stream", "tp-all-reduce")
+        assert data["basis"] == "graph"
+        assert "tp-all-reduce" in data["S_by_optype"]
+
+
+def test_operations_that_all_start_at_once(
+    steptax: Steptax, tmp_path: Path, made_up: SimpleNamespace
+) -> None:
+    """A recorder that forgot the starts: no graph, no usable rank, and a reason."""
+    rows = made_up.rows_of(made_up.Job(steps=2))
+    path = tmp_path / "zero.parquet"
+    pq.write_table(made_up.file_table([(*r[:5], 0.0, *r[6:]) for r in rows]), path)
+    data = steptax("whatif", "stragglers", "--trace", path)
+    assert data["S"]["value"] is None
+    assert data["no_graph"].startswith("no dependency graph: ")
+    assert data["sentence"].startswith(("No answer: ", "Per-rank estimate"))
+
+
+def test_what_like_the_others_means_is_said(
+    shared: Shared, steptax: Steptax, tmp_path: Path
+) -> None:
+    """In a pipeline the mean of all ranks, in a profiler's trace that of the others."""
+    folder = shared("connectors/kineto/gen_torch2.14_gloo_4ranks_a")
+    steptax("ingest", "kineto", *sorted(folder.glob("rank*.gz")), "--job", "gloo")
+    profiled = open_trace(open_workspace(tmp_path / "lake"), "gloo")
+    recorded = open_trace_file(shared("ops/trace-AR.parquet"))
+
+    def said(job: TraceJob, *fixes: str) -> str:
+        return " ".join(rail_answer(job, fixes).warnings)
+
+    assert "over all ranks, their own slowness included" in said(recorded, "ranks:0")
+    for job, fix in ((recorded, "network:2"), (profiled, "ranks:1")):
+        assert "over all ranks" not in said(job, fix)
+    assert any("works like the other ranks" in w for w in trace_view(profiled).warnings)
+    assert not any("more than the waste" in w for w in trace_view(recorded).warnings)
 
 
 def test_threshold_decides_what_is_taken_apart(shared: Shared, steptax: Steptax) -> None:

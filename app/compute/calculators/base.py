@@ -14,12 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from steptax.app.compute.calculators.arguments import measured_band, together, value_of
-from steptax.app.compute.calculators.parameter import Kind, Parameter
+from steptax.app.compute.calculators.parameter import SWING, Kind, Parameter
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.errors import UserError
-
-#: By how much an input without a band of its own is moved, either way.
-SWING = 0.10
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,8 @@ class Result:
 
     ``headline`` names that field: the one that the sensitivity is of.
 
-    ``unknown`` holds, for inputs that were not given, the range that they can lie in.
+    ``unknown`` holds, for inputs that were not given, the range that they can lie in;
+    ``band_basis`` says over what the band goes where it is not those, nor a tenth either way.
     """
 
     headline: str
@@ -75,6 +73,7 @@ class Result:
     warnings: tuple[str, ...] = ()
     unknown: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     sensitivity: tuple[Swing, ...] = ()
+    band_basis: str | None = None
 
     @property
     def main(self) -> Measure:
@@ -88,7 +87,8 @@ class Result:
         if main.value is None:
             return Band(None, None, main.reason or "")
         if main.low is not None and main.high is not None:
-            return Band(main.low, main.high, "of the formula, over what was not given or counted")
+            basis = self.band_basis or "of the formula, over what was not given or counted"
+            return Band(main.low, main.high, basis)
         measured = [swing for swing in self.sensitivity if swing.is_measured]
         outputs = [
             output
@@ -101,7 +101,7 @@ class Result:
             max([main.value, *outputs]),
             "each measured input alone over its interval"
             if measured
-            else f"each input alone {SWING:.0%} either way".replace("%", " %"),
+            else self.band_basis or f"each input alone {SWING:.0%} either way".replace("%", " %"),
         )
 
     def measures(self) -> dict[str, Measure]:
@@ -216,7 +216,7 @@ class Calculator(Generic[P, R]):
             value = values[parameter.name]
             band = bands.get(parameter.name)
             if parameter.kind is Kind.REALS and value:
-                low, high = 1 - SWING, 1 + SWING
+                low, high = 1 - parameter.swing_ratio, 1 + parameter.swing_ratio
                 ends: list[Any] = [tuple(v * factor for v in value) for factor in (low, high)]
             elif parameter.kind in (Kind.REAL, Kind.INT) and (value or band):
                 low, high = band or _moved(parameter, value)
@@ -250,11 +250,12 @@ class Calculator(Generic[P, R]):
 
 
 def _moved(parameter: Parameter, value: float) -> tuple[float, float]:
-    """Ten per cent down and up, inside what is allowed; whole numbers move by at least one."""
+    """Its swing down and up, inside what is allowed; whole numbers move by at least one."""
+    swing = parameter.swing_ratio
     if parameter.kind is Kind.INT:
-        step = max(1, round(abs(value) * SWING))
+        step = max(1, round(abs(value) * swing))
         return parameter.clip(value - step), parameter.clip(value + step)
-    low, high = sorted((value * (1 - SWING), value * (1 + SWING)))
+    low, high = sorted((value * (1 - swing), value * (1 + swing)))
     return parameter.clip(low), parameter.clip(high)
 
 

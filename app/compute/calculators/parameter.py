@@ -12,6 +12,9 @@ from typing import Any
 from steptax.app.compute.calculators.units import accepted, convert, parse
 from steptax.app.errors import UserError
 
+#: By how much an input without a band of its own is moved, either way.
+SWING = 0.10
+
 #: The largest value of a unit that a person can mean; beyond it lies a slip of the keyboard.
 LARGEST: dict[str, float] = {
     "us": 1e15,
@@ -55,6 +58,8 @@ class Parameter:
     """One input. ``default`` and ``required`` are read off the function, never written twice.
 
     ``minimum`` and ``maximum`` are allowed values; ``above`` is a bound that is not allowed.
+    ``swing_ratio`` is by how much the sensitivity moves it, either way, where nothing better is
+    known.
     """
 
     name: str
@@ -65,6 +70,7 @@ class Parameter:
     maximum: float | None = None
     above: float | None = None
     choices: tuple[str, ...] = ()
+    swing_ratio: float = SWING
     default: object = None
     required: bool = False
 

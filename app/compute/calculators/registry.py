@@ -10,6 +10,8 @@ from steptax.app.compute.calculators import (
     break_even,
     busbw,
     checkpoint_interval,
+    collective_time,
+    compute_equivalent_gain,
     expected_max,
     failures,
     gc_sync,
@@ -19,6 +21,7 @@ from steptax.app.compute.calculators import (
     local_sgd,
     mfu,
     remove_worst,
+    scaling_law,
     sequence_balance,
     stragglar,
     train_time,
@@ -46,7 +49,10 @@ _MODULES = (
     hot_spares,
     break_even,
     busbw,
+    collective_time,
     learning_velocity,
+    compute_equivalent_gain,
+    scaling_law,
 )
 
 CALCULATORS: dict[str, Calculator[Any, Any]] = {

@@ -1,0 +1,80 @@
+"""Asking a server over HTTP: timeouts, and a few more tries where it is busy or silent."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from steptax.app.errors import InputError
+
+#: Seconds to connect, and to wait for the answer.
+TIMEOUT_S = (5.0, 30.0)
+TRIES = 5
+_FIRST_WAIT_S = 0.5
+_LONGEST_WAIT_S = 30.0
+_BUSY = (429, 500, 502, 503, 504)
+
+
+class Answer(Protocol):
+    """What a transport gives back: an answer of ``requests``."""
+
+    status_code: int
+    headers: Any
+
+    @property
+    def content(self) -> Any:
+        """The body, as bytes."""
+
+
+Transport = Callable[..., Answer]
+"""``requests.request``: method, url, and params, json, headers, auth, timeout by name.
+
+Raises OSError (as ``requests`` does) where no answer comes.
+"""
+
+
+def ask(
+    transport: Transport,
+    method: str,
+    where: str,
+    *,
+    said: Callable[[Answer], str],
+    hint: str,
+    take: tuple[int, ...] = (200,),
+    timeout_s: tuple[float, float] = TIMEOUT_S,
+    sleep: Callable[[float], None] = time.sleep,
+    **given: Any,
+) -> Answer:
+    """The answer of ``where`` with a status of ``take``.
+
+    ``said`` is what an answer says of its fault, to be printed. InputError, with ``hint``, where no
+    such answer comes.
+    """
+    wait_s, fault = _FIRST_WAIT_S, ""
+    for left in reversed(range(TRIES)):
+        try:
+            answer = transport(method, where, timeout=timeout_s, **given)
+        except OSError as error:  # what requests raises is one
+            fault, asked_s = f"does not answer: {type(error).__name__}", None
+        else:
+            if answer.status_code in take:
+                return answer
+            fault = f"answers {answer.status_code}{said(answer)}"
+            if answer.status_code not in _BUSY:
+                break
+            asked_s = _seconds(answer.headers.get("Retry-After"))
+        if left:
+            sleep(min(_LONGEST_WAIT_S, wait_s if asked_s is None else asked_s))
+            wait_s *= 2
+    raise InputError(f"the server {fault}", where=where, hint=hint)
+
+
+def shown(url: str) -> str:
+    """``url`` without a password."""
+    return re.sub(r"//[^/@]*@", "//", url)[:300]
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None

@@ -1,0 +1,1 @@
+"""Connectors of what devices say of themselves."""

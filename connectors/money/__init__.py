@@ -1,0 +1,1 @@
+"""Bills, prices and what people write down of jobs."""

@@ -1,0 +1,144 @@
+"""Rows of a book, checked: counters that stand still, values that are only repeated, gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from statistics import median
+from typing import Any
+
+from steptax.app.schema import Batch, Reject
+from steptax.connectors.prometheus.book import DEVICES, Book, Row
+from steptax.connectors.prometheus.names import ENGINE, MEMORY_FREE, MEMORY_RESERVED
+from steptax.connectors.tables.facts import rows_of
+
+#: So many equal samples on end are one that is served again and again.
+STALE_SAMPLES = 10
+#: A kernel was resident for this share of the time: then the engine was active.
+_BUSY_RATIO = 0.5
+#: A distance between samples of so many usual ones is a gap.
+_GAP_INTERVALS = 2.5
+_LIVE = ("power_w", "temperature_c", "util_ratio")
+
+
+def batch_of(book: Book, rejects: Sequence[Reject] = ()) -> Batch:
+    """The rows of ``book`` by device and moment, what is rejected, and what is to be said."""
+    notes = book.notes()
+    keys = book.subject.keys
+    spec = book.subject.fields.values()
+    whole = {f.column for f in spec if f.whole}
+    rows = []
+    for key in sorted(book.rows):
+        found = book.rows[key]
+        row = dict(zip(keys, key, strict=True)) | dict(found.facts)
+        row |= {name: value for name, (_, value) in found.cells.items()}
+        row |= {name: sum(parts.values()) for name, parts in found.parts.items()}
+        row |= {name: round(row[name]) for name in whole & row.keys()}
+        row["source_row"] = found.source_row
+        rows.append(_device(row, found) if book.subject is DEVICES else row)
+    bad = list(rejects)
+    if book.subject is DEVICES:
+        stuck = sum(row.pop("_stuck") for row in rows)
+        if stuck:
+            notes.append(
+                f"{stuck:,} samples have a profiling counter at 0 while a kernel was resident over "
+                "half of the time: the counter stands still, and what it says is missing"
+            )
+        rows, stale = _fresh(rows, book.after_us or 0)
+        bad += stale
+        if stale:
+            notes.append(
+                f"{len(stale):,} samples repeat the one before them in every value, more than "
+                f"{STALE_SAMPLES} on end: nothing was observed then; they are kept as rejects"
+            )
+    notes += _about_time(rows, keys[:-1], book)
+    if book.after_us is not None:
+        after_us = book.after_us
+        rows = [row for row in rows if row["ts_us"] > after_us]
+    bad.sort(key=lambda reject: reject.row or 0)
+    return Batch(book.subject.table, rows_of(book.subject.table, rows), tuple(bad), tuple(notes))
+
+
+def _device(row: dict[str, Any], found: Row) -> dict[str, Any]:
+    if found.is_split:
+        row["mig_enabled"] = True
+    free, reserved = row.pop(MEMORY_FREE, None), row.pop(MEMORY_RESERVED, None)
+    used = row.get("memory_used_bytes")
+    if row.get("memory_total_bytes") is None and free is not None and used is not None:
+        # Before DCGM told the reserved part it was in what is used.
+        row["memory_total_bytes"] = used + free + (reserved or 0)
+    engine = row.pop(ENGINE, None)
+    counted = row.get("sm_active_ratio") if engine is None else engine
+    row["_stuck"] = counted == 0 and row.get("util_ratio", 0.0) >= _BUSY_RATIO
+    if row["_stuck"]:
+        row.pop("sm_active_ratio", None)
+        row.pop("tensor_active_ratio", None)
+    return row
+
+
+def _fresh(rows: list[dict[str, Any]], after_us: int) -> tuple[list[dict[str, Any]], list[Reject]]:
+    """``rows`` without those that say no more than the one before; the first of a run stays.
+
+    Those up to ``after_us`` are rejected by whoever stored them.
+    """
+    kept: list[dict[str, Any]] = []
+    rejects = []
+    for _, run in groupby(rows, key=_said):
+        first, *again = run
+        kept.append(first)
+        if len(again) < STALE_SAMPLES or any(first.get(name) is None for name in _LIVE):
+            kept += again
+            continue
+        for row in again:
+            if row["ts_us"] <= after_us:
+                continue
+            reason = (
+                f"expected a fresh sample, found every value of the {len(again)} before and after "
+                "it again: the exporter serves what it knew"
+            )
+            raw = f"{row['host']} {row['gpu_uuid']} {row['ts_us']}"[:500]
+            rejects.append(Reject("device_samples", reason, row["source_row"], None, raw))
+    return kept, rejects
+
+
+def _said(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((k, v) for k, v in row.items() if k not in ("ts_us", "source_row"))
+
+
+def _about_time(rows: list[dict[str, Any]], of: tuple[str, ...], book: Book) -> list[str]:
+    """Notes on gaps in time and on counters that began again."""
+    gaps: list[tuple[int, int, str]] = []
+    resets = 0
+    for key, group in groupby(rows, key=lambda row: tuple(row[name] for name in of)):
+        series = list(group)
+        energy = [
+            (row["energy_j"], row["ts_us"]) for row in series if row.get("energy_j") is not None
+        ]
+        resets += sum(
+            later[0] < earlier[0] and later[1] > (book.after_us or 0)
+            for earlier, later in pairwise(energy)
+        )
+        times = [row["ts_us"] for row in series]
+        if len(times) < 3:
+            continue
+        usual = median(later - earlier for earlier, later in pairwise(times))
+        edges = times
+        if book.span_us is not None:
+            begin_us = book.span_us[0] if book.after_us is None else book.after_us
+            edges = [*([begin_us] if begin_us < times[0] else ()), *times, book.span_us[1]]
+        gaps += (
+            (later - earlier, earlier, " ".join(key))
+            for earlier, later in pairwise(edges)
+            if later - earlier > _GAP_INTERVALS * usual and later > (book.after_us or 0)
+        )
+    said = []
+    if gaps:
+        length, start, whose = max(gaps)
+        said.append(
+            f"{len(gaps):,} gaps between samples, {sum(g[0] for g in gaps) / 1e6:,.0f} s in all; "
+            f"the longest is {length / 1e6:,.0f} s of {whose} from {start / 1e6:.0f} on: nothing "
+            "is known of them"
+        )
+    if resets:
+        said.append(f"energy counters began again {resets:,} times: a restart of driver or node")
+    return said

@@ -1,0 +1,1 @@
+"""Job schedulers: what their accounting says of jobs, their devices and their time."""
