@@ -323,6 +323,7 @@ def _plan(job: dict[str, Any]) -> _Plan:
     GPU-hours that a record states without dates, or without devices, still are hours that were
     held: they count as one device for that long, and in no month.
     """
+    job = _until_its_record(job)
     job_id = str(job["job_id"])
     start, end, gpus = job.get("start_us"), job.get("end_us"), job.get("world_size")
     if job.get("time_basis") == "relative":
@@ -337,7 +338,8 @@ def _plan(job: dict[str, Any]) -> _Plan:
     if hours:
         lacks = "start and end" if start is None or end is None else "how many devices it held"
         undated = f"its record states {hours:,.6g} GPU-hours, but not {lacks}"
-        span = {"start_us": 0, "end_us": round(hours * GPU_US_PER_HOUR), "world_size": 1}
+        end = round(hours * GPU_US_PER_HOUR)
+        span = {"start_us": 0, "end_us": end, "world_size": 1, "state": None}
         return _Plan(job_id, {**job, **span}, undated)
     if hours == 0:
         return _Plan(job_id, job, reason=NO_DEVICES)

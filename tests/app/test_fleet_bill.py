@@ -569,13 +569,20 @@ def test_a_bill_of_the_record_alone_is_the_one_that_the_ledger_makes(tmp_path: P
         assert made.bill.timeline.span_us == want.timeline.span_us
 
 
-def test_a_job_that_runs_counts_as_far_as_its_record_goes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_event", [True, False])
+@pytest.mark.parametrize("known", ["start_us", None])
+def test_a_job_that_runs_counts_as_far_as_its_record_goes(
+    tmp_path: Path, known: str | None, with_event: bool
+) -> None:
     lake = tmp_path / "lake"
     ws = lake_of(lake)
     start_us = 1_772_366_400_000_000
-    row = {"job_id": "r", "state": "running", "start_us": start_us, "world_size": 16}
+    row: dict[str, Any] = {"job_id": "r", "state": "running", "world_size": 16}
+    if known:
+        row[known] = start_us
     Lake(lake).append("jobs", pa.Table.from_pylist([{**row, "gpu_hours": 192.0}]), source="t")
     event = {"job_id": "r", "attempt": 0, "start_us": start_us, "kind": "allocated"}
-    Lake(lake).append("events", pa.Table.from_pylist([event]), source="t")
+    if with_event and known:
+        Lake(lake).append("events", pa.Table.from_pylist([event]), source="t")
     bill = fleet_bill(ws, by="job", price=PRICE)
     assert [(group.name, group.gpu_hours) for group in bill.groups] == [("r", pytest.approx(192.0))]
