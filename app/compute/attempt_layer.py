@@ -59,9 +59,17 @@ class Layer:
     """Start, end and number of steps of each gap in the record."""
 
 
-def attempt_layer(attempt: Attempt, before: Attempt | None, cover: Cover) -> Layer:
-    """All that is known of an attempt, the surest on top."""
+def attempt_layer(
+    attempt: Attempt, before: Attempt | None, cover: Cover, *, steps_told: bool
+) -> Layer:
+    """All that is known of an attempt, the surest on top.
+
+    ``steps_told``: whether any attempt of the job has a first step on record. Where none has, as
+    with accounting alone, an attempt without one may have trained all the time.
+    """
     stepped = attempt.first_step_us
+    if stepped is None and not steps_told:
+        return _untold(attempt, before)
     until = attempt.interrupted_us if stepped is None else stepped
     if before is not None:
         since = min(before.interrupted_us, attempt.begin_us)
@@ -83,6 +91,17 @@ def attempt_layer(attempt: Attempt, before: Attempt | None, cover: Cover) -> Lay
     steps = in_order(start, end, states[order])
     outside, inside, taken = _blocking(attempt, stepped, order, cover)
     return Layer(stack([*layers, outside, steps, inside]), taken, gaps)
+
+
+def _untold(attempt: Attempt, before: Attempt | None) -> Layer:
+    """An attempt of a job whose steps nobody recorded: only what passed before it began is told."""
+    none = np.zeros(0, dtype=np.int64)
+    opening = EMPTY
+    if before is not None:
+        since = min(before.interrupted_us, attempt.begin_us)
+        opening = one(since, attempt.begin_us, State.RECOVERY)
+    run = one(attempt.begin_us, attempt.end_us, State.UNEXPLAINED)
+    return Layer(stack([opening, run]), none, (none, none, none))
 
 
 def _gaps(attempt: Attempt, order: Ints) -> tuple[tuple[Ints, Ints, Ints], Segments]:

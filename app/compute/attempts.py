@@ -77,6 +77,11 @@ class History:
     steps: Executions
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def steps_told(self) -> bool:
+        """Whether the first step of any attempt is on record."""
+        return any(attempt.first_step_us is not None for attempt in self.attempts)
+
     @cached_property
     def attempts(self) -> tuple[Attempt, ...]:
         """Attempts that anything was recorded of, by number."""

@@ -13,13 +13,15 @@ counts steps it lost: so lost steps do not count, and the work at risk is shown 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 
 from steptax.app.compute.measure import Level, Measure, Ratio
 
 GPU_US_PER_HOUR = 3_600_000_000
+#: Unexplained time below this share would widen a ratio by less than its printed digits.
+_LEAST_OPEN = Fraction(1, 2000)
 
 
 class Denominator(StrEnum):
@@ -57,6 +59,8 @@ class Goodput:
     no_useful: str = ""
     """Why the useful part is not known."""
     warnings: tuple[str, ...] = ()
+    unexplained_gpu_us: Fraction = Fraction(0)
+    """Of which nothing tells what happened in it; it counts as scheduled."""
 
     @property
     def scheduling(self) -> Fraction | None:
@@ -101,17 +105,20 @@ class Goodput:
         return LossBar(title, gpu_us, _over(gpu_us, self.total_gpu_us) or Fraction(0))
 
     def measures(self) -> dict[str, Measure]:
-        """The factors by metric id: scheduling, ETTR, goodput, MFU in steps and effective MFU."""
+        """The factors by metric id: scheduling, ETTR, goodput, MFU in steps and effective MFU.
+
+        Time of which nobody knows what happened may have been anything: it widens the interval of
+        each ratio that it could belong to, and where it is the larger part there is no ratio.
+        """
+        no_useful = self.no_steps or self.no_useful
+        goodput = _over(self.in_steps_gpu_us, self.total_gpu_us)
+        paid, scheduled = self.total_gpu_us, self.scheduled_gpu_us
         return {
-            "scheduling_ratio": self._ratio(self.scheduling, "", Level.LOG),
-            "ettr_ratio": self._ratio(self.runtime, self.no_steps, Level.LOG),
-            "goodput_ratio": self._ratio(
-                _over(self.in_steps_gpu_us, self.total_gpu_us), self.no_steps, Level.LOG
-            ),
-            "mfu_ratio": self._ratio(self.program, self.no_steps or self.no_useful, self.level),
-            "effective_mfu_ratio": self._ratio(
-                self.share, self.no_steps or self.no_useful, self.level
-            ),
+            "scheduling_ratio": self._open(self.scheduling, paid, "", Level.LOG, below=True),
+            "ettr_ratio": self._open(self.runtime, scheduled, self.no_steps, Level.LOG),
+            "goodput_ratio": self._open(goodput, paid, self.no_steps, Level.LOG),
+            "mfu_ratio": self._ratio(self.program, no_useful, self.level),
+            "effective_mfu_ratio": self._open(self.share, paid, no_useful, self.level),
             "gpu_hours": Measure(
                 float(self.total_gpu_us / GPU_US_PER_HOUR),
                 "GPU-hours",
@@ -119,6 +126,31 @@ class Goodput:
                 inputs=(f"{self.denominator} time",),
             ),
         }
+
+    def _open(
+        self,
+        value: Fraction | None,
+        whole: Fraction,
+        reason: str,
+        level: Level,
+        *,
+        below: bool = False,
+    ) -> Measure:
+        """A ratio to ``whole``, of which the unexplained time may add to it, or be ``below`` it."""
+        found = self._ratio(value, reason, level)
+        rest = _over(self.unexplained_gpu_us, whole)
+        if value is None or found.value is None or rest is None or rest < _LEAST_OPEN:
+            return found
+        low, high = (max(value - rest, Fraction(0)), value) if below else (value, value + rest)
+        high = min(high, Fraction(1))
+        if 2 * rest > 1 and not below:
+            return Measure.missing(
+                "ratio",
+                f"between {float(low):.1%} and {float(high):.1%}: of {float(rest):.1%} of the time "
+                "it is not known what happened",
+                level=level,
+            )
+        return replace(found, low=float(low), high=float(high))
 
     def _ratio(self, value: Fraction | None, reason: str, level: Level) -> Measure:
         if value is None:

@@ -31,7 +31,7 @@ class Finding:
     """Something in a record that had to be decided, or that could not be used."""
 
     kind: str
-    """overlap, outside, clock, inferred, duplicate, rejected or shared."""
+    """overlap, outside, clock, inferred, duplicate, rejected, released or shared."""
     text: str
 
 

@@ -135,7 +135,7 @@ def paint(record: History, allocations: Sequence[Allocation], cover: Cover) -> P
         place = mine.stop
         before = attempts[k - 1] if k else None
         own = Cover(cover.split[mine], cover.room_us[mine])
-        layers.append(attempt_layer(attempt, before, own))
+        layers.append(attempt_layer(attempt, before, own, steps_told=record.steps_told))
     labelled = [
         Segments(s.start_us, s.end_us, s.label + _STATES * k)
         for k, s in enumerate(layer.segments for layer in layers)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,8 @@ def job_ledger(
     record = history(events, rows, origin_us=job.get("start_us") or 0)
     findings = list(record.findings)
     if allocations is None:
-        allocations = [_span(job, name, record, world_size, until_us, findings)]
+        span = _span(job, name, record, world_size, until_us, findings)
+        allocations = _without_releases(span, record, findings)
     if taken:
         allocations = without_taken(allocations, taken)
     splits = split_steps(matrices, record.steps, _pipeline(job))
@@ -194,6 +196,34 @@ def _span(
     return Allocation(int(start), int(end), world_size)
 
 
+def _without_releases(
+    span: Allocation, record: History, findings: list[Finding]
+) -> list[Allocation]:
+    """``span`` without the time between runs in which the job held nothing.
+
+    A run that was allocated anew, after the processes of the one before it had ended, got other
+    devices or the same ones again: in between they were the cluster's. Without its own
+    ``allocated`` event a run goes on in the allocation of the one before.
+    """
+    held, start = [], span.start_us
+    for before, after in pairwise(record.attempts):
+        again = after.moment("allocated")
+        ends = [e.last_us for e in before.events if e.kind == "process_end"]
+        released = max(ends, default=None)
+        if again is None or released is None or not before.is_over:
+            continue
+        if max(start, before.end_us) <= released < again <= min(after.begin_us, span.end_us):
+            held.append(replace(span, start_us=start, end_us=released))
+            start = again
+            findings.append(
+                Finding(
+                    "released",
+                    f"between its runs it held nothing for {(again - released) / 60e6:,.1f} min",
+                )
+            )
+    return [*held, replace(span, start_us=start)]
+
+
 def _pipeline(job: Mapping[str, Any]) -> Pipeline | None:
     stages, micro_batches = job.get("pp_size"), job.get("micro_batches")
     if not stages or not micro_batches:
@@ -231,13 +261,17 @@ def _source(
     else:
         known.add("unallocated")
     no_start = "no start of a training process is on record"
+    no_step = "no first step is on record"
+    no_record = "no events and no steps are on record"
+    no_pause = no_step if record.events else "no events are on record"
     for bucket, is_known, reason in (
         ("pending", started, no_start),
-        ("startup", started, no_start),
-        ("recovery", told, "no events and no steps are on record"),
+        ("startup", started and record.steps_told, no_start if not started else no_step),
+        ("recovery", told and record.steps_told, no_step if told else no_record),
         ("lost_work", len(record.steps) > 0, "no steps are on record"),
         ("checkpoint", any(e.kind == SAVE for e in record.events), "no saves are on record"),
-        ("other_blocking", bool(record.events), "no events are on record"),
+        # A scheduler tells when processes ran, and nothing of what they paused for.
+        ("other_blocking", bool(record.events) and record.steps_told, no_pause),
     ):
         if is_known:
             known.add(bucket)
@@ -245,6 +279,8 @@ def _source(
             missing[bucket] = reason
     notes = dict(inner.notes)
     notes["pending_and_startup"] = no_start
+    if not record.steps_told:
+        notes["recovery"] = f"until the next run began, and maybe longer: {no_step}"
     if not told:
         notes["unexplained"] = "nothing was recorded of what the job did"
     if any(e.kind in BREAKS for e in record.events):

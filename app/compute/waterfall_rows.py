@@ -146,6 +146,7 @@ class Waterfall:
             "" if self.has_steps else "no step that counts was recorded",
             self.no_useful,
             self.warnings,
+            self.gpu_us("unexplained"),
         )
 
     @property

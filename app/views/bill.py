@@ -20,7 +20,7 @@ from steptax.app.compute.step_flops import StepFlops, step_flops
 from steptax.app.compute.steps import StepMatrix, name_cell, without_inconsistent
 from steptax.app.compute.timeline import Allocation
 from steptax.app.compute.waterfall import job_ledger
-from steptax.app.compute.waterfall_rows import Waterfall
+from steptax.app.compute.waterfall_rows import Waterfall, WaterfallRow
 from steptax.app.errors import IntegrityError, UserError
 from steptax.app.format import format_measure
 from steptax.app.views.load import LoadedJob
@@ -90,10 +90,12 @@ def factors(bill: Waterfall) -> dict[str, Measure]:
     most what is shown; and ETTR, whose denominator leaves pending time out, is at least that.
     """
     found = bill.measures()
-    pending, idle = (_known(bill, name) for name in ("pending", "unallocated"))
-    if pending:
+    pending, idle = (_row(bill, name) for name in ("pending", "unallocated"))
+    if pending is not None and not pending.note:
         return found
-    if not idle:
+    open_ratio = bill.gpu_us("unexplained") / bill.total_gpu_us if bill.total_gpu_us else 1
+    # Pending time of some jobs alone tells little where most of the time is not explained at all.
+    if idle is None and (pending is None or 2 * open_ratio > 1):
         found["scheduling_ratio"] = Measure.missing("ratio", NO_PENDING, level=Level.LOG)
     else:
         found["scheduling_ratio"] = _bounded(found["scheduling_ratio"], "at most this")
@@ -101,8 +103,10 @@ def factors(bill: Waterfall) -> dict[str, Measure]:
     return found
 
 
-def _known(bill: Waterfall, bucket: str) -> bool:
-    return any(row.bucket == bucket and row.gpu_us is not None for row in bill.rows)
+def _row(bill: Waterfall, bucket: str) -> WaterfallRow | None:
+    """The row of a bucket of which anything is known; in a sum its note says where it is not."""
+    known = (row for row in bill.rows if row.bucket == bucket and row.gpu_us is not None)
+    return next(known, None)
 
 
 def _bounded(measure: Measure, bound: str) -> Measure:

@@ -145,12 +145,12 @@ def test_a_killed_worker_is_named_and_the_rest_stays_right(
 
 @pytest.mark.parametrize("straggler", ["input", "compute", "gc"])
 def test_the_command_alone_names_what_slows_the_worker(
-    steptax: Callable[..., Any], straggler: str
+    steptax: Callable[..., Any], straggler: str, tmp_path: Path
 ) -> None:
     data = steptax(
         "demo",
         *("--no-browser", "--no-dashboard", "--steps", 80),
-        *("--straggler", straggler, "--price", "2"),
+        *("--straggler", straggler, "--price", "2", "--lake", tmp_path / "lake"),
     )
     card = data["card"]
     assert card["verdict"] == "worker", card["sentence"]

@@ -615,6 +615,36 @@ def test_a_record_of_nothing_explains_nothing() -> None:
     assert empty.unexplained.value is None
 
 
+RUNS = [
+    event("allocated", 0),
+    event("failure", 100_000),
+    event("process_end", 100_000),
+    event("allocated", 160_000, 1),
+    event("process_end", 400_000, 1),
+]
+
+
+def test_between_two_allocations_a_job_holds_nothing() -> None:
+    bill = job_ledger(JOB, RUNS, [])
+    assert bill.total_gpu_us == 2 * (100_000 + 240_000)
+    assert [f.kind for f in bill.findings] == ["released"]
+    # The same runs in one allocation: what passes in between was paid for.
+    kept = [e for e in RUNS if e["kind"] != "allocated" or not e["attempt"]]
+    assert job_ledger(JOB, [*kept, event("restart", 160_000, 1)], []).total_gpu_us == 800_000
+
+
+def test_what_a_scheduler_alone_tells_is_no_loss_and_no_zero() -> None:
+    bill = job_ledger(JOB, RUNS, [])
+    assert amounts(bill) == {"unexplained": bill.total_gpu_us}
+    for bucket in ("startup", "recovery", "lost_work", "checkpoint", "other_blocking"):
+        row = bill.row(bucket)
+        assert row.gpu_us is None, bucket
+        assert row.note
+    # A run that came to no step is recovery where other runs show their steps.
+    step = {"step": 0, "start_us": 20_000, "duration_us": 60_000}
+    assert job_ledger(JOB, RUNS, [step]).gpu_us("recovery") == 2 * 240_000
+
+
 def test_steps_come_from_the_matrices_where_there_is_no_summary() -> None:
     timed = replace(TWO, start_us=np.array([[40_000.0] * 2, [140_000.0] * 2, [270_000.0] * 2]))
     by_rank = job_ledger(JOB, EVENTS, None, matrices=[timed])

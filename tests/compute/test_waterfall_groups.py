@@ -144,25 +144,38 @@ def test_ratios_of_a_group_are_ratios_of_sums() -> None:
     useful = StepFlops(Fraction(10), Fraction(1))
     bills = [
         job("a", 0, 100, steps=STEPS, flops=useful, team="x"),
-        job("b", 0, 300, steps=STEPS, flops=useful, team="x"),
+        job("b", 0, 120, steps=STEPS, flops=useful, team="x"),
     ]
     both = total(bills, Labels(team="x"))
-    assert both.measures()["goodput_ratio"].value == 320 / 800
-    assert both.measures()["effective_mfu_ratio"].value == 80 / 800
+    assert both.measures()["goodput_ratio"].value == 320 / 440
+    assert both.measures()["effective_mfu_ratio"].value == 80 / 440
     assert both.measures()["effective_mfu_ratio"].warnings == ()
     assert both.labels.team == "x"
     assert both.row("recompute").gpu_us == 0
 
 
+def test_time_that_nothing_explains_opens_the_ratios() -> None:
+    goodput = job("a", 0, 100, steps=STEPS).measures()["goodput_ratio"]
+    assert (goodput.low, goodput.value, goodput.high) == (0.8, 0.8, 0.9)
+    assert job("b", 0, 80, steps=STEPS).measures()["goodput_ratio"].high is None
+    mostly = total([job("a", 0, 100, steps=STEPS), job("c", 0, 900)]).measures()
+    assert mostly["goodput_ratio"].value is None
+    assert mostly["goodput_ratio"].reason == (
+        "between 8.0% and 99.0%: of 91.0% of the time it is not known what happened"
+    )
+    assert mostly["ettr_ratio"].value is None
+    assert (mostly["scheduling_ratio"].low, mostly["scheduling_ratio"].value) == (0.09, 1.0)
+
+
 def test_what_some_jobs_do_not_know_is_said() -> None:
     known = job("a", 0, 100, steps=STEPS, flops=StepFlops(Fraction(10)))
-    other = job("b", 0, 300, steps=STEPS)
-    bare = job("c", 0, 100)
+    other = job("b", 0, 100, steps=STEPS)
+    bare = job("c", 0, 50)
     both = total([known, other, bare])
     assert both.row("useful").gpu_us == 40
     assert both.row("useful").note == "not known in 2 of 3 bills"
     measure = both.measures()["effective_mfu_ratio"]
-    assert measure.value == 40 / 1000
+    assert measure.value == 40 / 500
     assert "1 of 3 bills have no steps" in measure.warnings
     assert any("lower bound" in warning for warning in measure.warnings)
     assert both.row("pending").gpu_us is None
