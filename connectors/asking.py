@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from steptax.app.errors import InputError
 
@@ -69,6 +70,38 @@ def ask(
             sleep(min(_LONGEST_WAIT_S, wait_s if asked_s is None else asked_s))
             wait_s *= 2
     raise InputError(f"the server {fault}", where=where, hint=hint)
+
+
+class AskedServer:
+    """A server that is asked over ``transport``, by a token or by a name and a password."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        token: str | None = None,
+        user: tuple[str, str] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._transport = transport
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._user = None if token else user
+        self._sleep = sleep
+
+    @classmethod
+    def from_environment(cls, prefix: str) -> Self:
+        """Over ``requests``, which checks certificates.
+
+        Authorised by the variables ``prefix``_TOKEN, or _USERNAME and _PASSWORD.
+        """
+        import requests
+
+        name = os.environ.get(f"{prefix}_USERNAME")
+        return cls(
+            requests.request,
+            token=os.environ.get(f"{prefix}_TOKEN"),
+            user=(name, os.environ.get(f"{prefix}_PASSWORD", "")) if name else None,
+        )
 
 
 def shown(url: str) -> str:

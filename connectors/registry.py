@@ -23,7 +23,6 @@ from steptax.connectors.logs.nvrx import NvrxConnector
 from steptax.connectors.logs.torchtitan import TorchtitanConnector
 from steptax.connectors.money.aws_cur import AwsCurConnector
 from steptax.connectors.money.azure_cost import AzureCostConnector
-from steptax.connectors.money.events import EventsConnector
 from steptax.connectors.money.focus import FocusConnector
 from steptax.connectors.money.prices import PricesConnector
 from steptax.connectors.nccl.flight_recorder import FlightRecorderConnector
@@ -35,6 +34,7 @@ from steptax.connectors.prometheus.scrape import DcgmConnector, NodeExporterConn
 from steptax.connectors.schedulers.opencost import OpenCostConnector
 from steptax.connectors.schedulers.sacct import SacctConnector
 from steptax.connectors.schedulers.slurm_rest import SlurmRestConnector
+from steptax.connectors.tables.events import EventsConnector
 from steptax.connectors.tables.jobs import JobsConnector
 from steptax.connectors.tables.ops import OpsConnector
 from steptax.connectors.tables.steps import StepsConnector

@@ -2,6 +2,6 @@
 
 from steptax.app.schema.batch import Batch, Reject
 from steptax.app.schema.table import Column, Table
-from steptax.app.schema.tables import TABLES, table
+from steptax.app.schema.tables import EVENT_KINDS, TABLES, table
 
-__all__ = ["TABLES", "Batch", "Column", "Reject", "Table", "table"]
+__all__ = ["EVENT_KINDS", "TABLES", "Batch", "Column", "Reject", "Table", "table"]

@@ -318,6 +318,22 @@ PORT_SAMPLES = Table(
     ),
 )
 
+EVENT_KINDS = (
+    "allocated",
+    "process_start",
+    "first_step",
+    "checkpoint_save",
+    "checkpoint_restore",
+    "failure",
+    "rollback",
+    "restart",
+    "eval",
+    "pause",
+    "evict",
+    "maintenance",
+    "process_end",
+)
+
 EVENTS = Table(
     "events",
     1,
@@ -329,8 +345,7 @@ EVENTS = Table(
         _us("start_us", "begin", nullable=False),
         _key(
             "kind",
-            "allocated, process_start, first_step, checkpoint_save, checkpoint_restore, failure, "
-            "rollback, restart, eval, pause, evict, maintenance, process_end",
+            ", ".join(EVENT_KINDS),
         ),
         _us("end_us", "end; null for a moment"),
         _text("ranks", "ranks concerned, comma separated; null = all"),

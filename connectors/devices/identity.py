@@ -11,9 +11,9 @@ from steptax.app.errors import InputError
 from steptax.app.schema import Batch
 from steptax.connectors.base import Options, Run
 from steptax.connectors.devices.quantities import Notes, fault_word, is_none, time_us
-from steptax.connectors.nccl.files import job_of
 from steptax.connectors.prometheus.moments import moment_of
 from steptax.connectors.schedulers.sacct import TIMEZONE, zone_of
+from steptax.connectors.wholefile import job_of
 
 #: Said where the times of a file have no zone.
 LOCAL_TIME = "times have no zone and are taken as UTC: pass --timezone if they are local"

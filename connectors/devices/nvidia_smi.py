@@ -14,9 +14,9 @@ from steptax.connectors.devices import smi_csv, smi_dmon
 from steptax.connectors.devices.identity import SomethingSaid, changed_us, host_of, zone_named
 from steptax.connectors.devices.quantities import Notes
 from steptax.connectors.devices.smi_xml import read_xml
-from steptax.connectors.nccl.files import Whole, numbered, read_whole, text_in
 from steptax.connectors.sources import TextBlock, blocks, head, refuse_no_text, whole_lines
 from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.wholefile import Whole, numbered, read_whole, text_in
 
 _XML = "<nvidia_smi_log"
 #: Lines of the head in which a header is looked for.

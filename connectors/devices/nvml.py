@@ -13,9 +13,9 @@ from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, LineFormat, Options, RawChunk
 from steptax.connectors.devices import quantities as q
-from steptax.connectors.nccl.files import BadValueError, short
 from steptax.connectors.sources import TextBlock, blocks, head, refuse_no_text, text_of, whole_lines
 from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.values import BadValueError, short
 
 #: Reading, column, factor to the column's unit, what a device can have.
 _VALUES: tuple[tuple[str, str, float, q.Dimension], ...] = (

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
-from steptax.connectors.nccl.files import BadValueError
+from steptax.connectors.values import BadValueError
 
 _NUMBER = re.compile(r"([-+]?\d{1,30}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,3})?)\s*([%A-Za-z/]*)")
 _NONE = frozenset(

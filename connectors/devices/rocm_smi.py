@@ -13,16 +13,10 @@ from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk
 from steptax.connectors.devices import quantities as q
 from steptax.connectors.devices.identity import FILE_TIME, changed_us, host_of, identify
-from steptax.connectors.nccl.files import (
-    BadValueError,
-    Whole,
-    read_whole,
-    short,
-    text_in,
-    whole_json,
-)
 from steptax.connectors.sources import head, refuse_no_text
 from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.values import BadValueError, short
+from steptax.connectors.wholefile import Whole, read_whole, text_in, whole_json
 
 _CARD = re.compile(r"card(\d{1,4})")
 _MARKS = ('"card', '"gpu"', '"gpu_data"')

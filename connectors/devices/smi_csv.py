@@ -11,7 +11,8 @@ from typing import Any
 from steptax.app.schema import Reject
 from steptax.connectors.devices import quantities as q
 from steptax.connectors.devices.identity import FILE_TIME, identify, moment_us
-from steptax.connectors.nccl.files import LINE_CHARACTERS, BadValueError
+from steptax.connectors.values import BadValueError
+from steptax.connectors.wholefile import LINE_CHARACTERS
 
 #: Fields of ``nvidia-smi --help-query-gpu`` that are read: column and dimension. Of two that give
 #: the same column the first that has a value holds: power.draw is what the driver averages.

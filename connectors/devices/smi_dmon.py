@@ -10,7 +10,8 @@ from typing import Any
 from steptax.app.schema import Reject
 from steptax.connectors.devices import quantities as q
 from steptax.connectors.devices.identity import identify, moment_us
-from steptax.connectors.nccl.files import LINE_CHARACTERS, BadValueError
+from steptax.connectors.values import BadValueError
+from steptax.connectors.wholefile import LINE_CHARACTERS
 
 #: dmon prints frame buffer in mebibytes and calls them MB.
 FIELDS: dict[str, tuple[str, q.Dimension]] = {

@@ -17,7 +17,7 @@ from steptax.app.errors import InputError
 from steptax.app.schema import Reject
 from steptax.connectors.devices import quantities as q
 from steptax.connectors.devices.identity import identify, moment_us
-from steptax.connectors.nccl.files import BadValueError
+from steptax.connectors.values import BadValueError
 
 _DOCUMENT = re.compile(r"<\?xml ")
 _DEPTH = 64

@@ -11,21 +11,13 @@ from typing import Any
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk, Run
-from steptax.connectors.nccl.files import (
-    BadValueError,
-    CommunicatorFacts,
-    Whole,
-    job_of,
-    optional_number,
-    read_whole,
-    real_number,
-    short,
-    text_value,
-)
+from steptax.connectors.nccl.communicators import CommunicatorFacts
 from steptax.connectors.nccl.flight_recorder_dump import Dump, read_dumps
 from steptax.connectors.nccl.names import element_bytes, operation
 from steptax.connectors.sources import head
 from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.values import BadValueError, optional_number, real_number, short, text_value
+from steptax.connectors.wholefile import Whole, job_of, read_whole
 
 _STATES = ("scheduled", "started", "completed")
 #: A tensor of more dimensions, or a list of more tensors, is damage.

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from steptax.app.errors import InputError
-from steptax.connectors.nccl.files import Whole, text_in, whole_json
 from steptax.connectors.nccl.flight_recorder_pickle import load_plain
+from steptax.connectors.wholefile import Whole, text_in, whole_json
 
 _RANK_HINT = "name the file as PyTorch does, ..._rank_N or PREFIXN, or say it: --rank N"
 _DIGITS = re.compile(r"(\d+)$")

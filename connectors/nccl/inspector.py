@@ -13,19 +13,19 @@ from typing import Any
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk, Run
-from steptax.connectors.nccl.files import (
+from steptax.connectors.nccl.communicators import CommunicatorFacts
+from steptax.connectors.nccl.inspector_prom import is_prometheus, prometheus_batches
+from steptax.connectors.nccl.names import operation, send_recv
+from steptax.connectors.sources import TextBlock, blocks, head, text_of, whole_lines
+from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.values import (
     BadValueError,
-    CommunicatorFacts,
-    job_of,
     optional_number,
     real_number,
     text_value,
     whole_number,
 )
-from steptax.connectors.nccl.inspector_prom import is_prometheus, prometheus_batches
-from steptax.connectors.nccl.names import operation, send_recv
-from steptax.connectors.sources import TextBlock, blocks, head, text_of, whole_lines
-from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.wholefile import job_of
 
 _MARKS = ('"coll_perf"', '"p2p_perf"', '"coll_sn"', '"p2p_sn"')
 #: An object begins on a line of its own, at its first column.

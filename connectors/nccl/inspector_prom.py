@@ -6,18 +6,18 @@ import re
 from typing import Any
 
 from steptax.app.schema import Batch, Reject
-from steptax.connectors.nccl.files import (
+from steptax.connectors.nccl.names import operation
+from steptax.connectors.prometheus.exposition import labels_of, line_of
+from steptax.connectors.sources import text_of
+from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.values import (
     BadValueError,
-    numbered,
     optional_number,
     real_number,
     text_value,
     whole_number,
 )
-from steptax.connectors.nccl.names import operation
-from steptax.connectors.prometheus.exposition import labels_of, line_of
-from steptax.connectors.sources import text_of
-from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.wholefile import numbered
 
 #: Gauge -> what it measures and its unit.
 _GAUGES = {

@@ -11,14 +11,6 @@ from typing import Any
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk
-from steptax.connectors.nccl.files import (
-    BadValueError,
-    Whole,
-    read_whole,
-    real_number,
-    text_in,
-    whole_number,
-)
 from steptax.connectors.nccl.nccl_tests_json import read_json
 from steptax.connectors.nccl.nccl_tests_text import (
     Sweep,
@@ -30,6 +22,8 @@ from steptax.connectors.nccl.nccl_tests_text import (
 )
 from steptax.connectors.sources import head, text_of
 from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.values import BadValueError, real_number, whole_number
+from steptax.connectors.wholefile import Whole, read_whole, text_in
 
 #: A host list that is longer is told by its length.
 _NAMED_HOSTS = 8

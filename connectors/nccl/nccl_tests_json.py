@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from steptax.app.errors import InputError
-from steptax.connectors.nccl.files import BadValueError, short, whole_json
 from steptax.connectors.nccl.names import operation
 from steptax.connectors.nccl.nccl_tests_text import Sweep, SweepRow, nccl_version
+from steptax.connectors.values import BadValueError, short
+from steptax.connectors.wholefile import whole_json
 
 _PERF = re.compile(r"([a-z_]+)_perf(?:_mpi)?$")
 _COLUMNS = {"alg_bw": "algbw", "bus_bw": "busbw", "nwrong": "wrong"}

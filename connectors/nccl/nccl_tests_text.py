@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from steptax.connectors.nccl.files import LINE_CHARACTERS, numbered
 from steptax.connectors.nccl.names import operation
+from steptax.connectors.wholefile import LINE_CHARACTERS, numbered
 
 _TAG = re.compile(
     r"^\[(?P<who>[^\]\s]*\d+,\d+)\]<(?:stdout|stderr|stddiag)>:? ?|^\s*(?P<label>\d+):(?=\s)"

@@ -10,22 +10,19 @@ from typing import Any
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk, Run
-from steptax.connectors.nccl.files import (
-    BadValueError,
-    CommunicatorFacts,
-    Whole,
-    optional_number,
-    read_whole,
-    short,
-    text_in,
-    text_value,
-    whole_json,
-    whole_number,
-)
+from steptax.connectors.nccl.communicators import CommunicatorFacts
 from steptax.connectors.nccl.names import operation
 from steptax.connectors.nccl.ras_text import ALL_RANKS, read_ras_text
 from steptax.connectors.sources import head, text_of
 from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.values import (
+    BadValueError,
+    optional_number,
+    short,
+    text_value,
+    whole_number,
+)
+from steptax.connectors.wholefile import Whole, read_whole, text_in, whole_json
 
 _MARKS = (
     *('"communicators"', "Job summary", "Communicators...", "RAS Monitor", "in group  per comm"),

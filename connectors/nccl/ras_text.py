@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from steptax.connectors.nccl.files import LINE_CHARACTERS, numbered
 from steptax.connectors.nccl.names import operation
+from steptax.connectors.wholefile import LINE_CHARACTERS, numbered
 
 #: The rank of what is said of a communicator as a whole.
 ALL_RANKS = -1

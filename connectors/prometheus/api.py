@@ -12,7 +12,6 @@ from typing import Any
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk
-from steptax.connectors.nccl.files import BadValueError, Whole, read_whole, short
 from steptax.connectors.prometheus.book import DEVICES, LINKS, Book
 from steptax.connectors.prometheus.exposition import us_of, value_of
 from steptax.connectors.prometheus.moments import moment_of, seconds_of
@@ -20,6 +19,8 @@ from steptax.connectors.prometheus.rows import batch_of
 from steptax.connectors.prometheus.server import PrometheusServer, Window
 from steptax.connectors.sources import head, refuse_no_text, text_of
 from steptax.connectors.tables.screen import source_stem
+from steptax.connectors.values import BadValueError, short
+from steptax.connectors.wholefile import Whole, read_whole
 
 _TABLE = DEVICES.table
 _HOUR_US = 3_600_000_000
@@ -75,7 +76,9 @@ class PrometheusConnector(Connector):
 
     def pull(self, url: str, options: Options) -> Iterator[tuple[str, bytes]]:
         """The answers for each window as a document that ``read`` takes."""
-        yield from PrometheusServer.from_environment().windows(url, window_of(options.extra))
+        yield from PrometheusServer.from_environment("PROMETHEUS").windows(
+            url, window_of(options.extra)
+        )
 
     def fetch(self, source: Path, options: Options) -> Iterator[RawChunk]:
         """The whole file."""

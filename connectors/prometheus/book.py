@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from steptax.connectors.nccl.files import BadValueError
 from steptax.connectors.prometheus.names import (
     DEVICE_FIELDS,
     DEVICE_NAMES,
@@ -17,6 +16,7 @@ from steptax.connectors.prometheus.names import (
     Field,
     is_blank,
 )
+from steptax.connectors.values import BadValueError
 
 #: Labels that name the node, the first that is there; those of the target come last.
 _HOSTS = ("Hostname", "exported_Hostname", "hostname", "node", "nodename", "kubernetes_node")

@@ -9,7 +9,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from steptax.connectors.nccl.files import BadValueError
+from steptax.connectors.values import BadValueError
 
 _LINE = re.compile(
     r"(?P<name>[A-Za-z_:][\w:]*)\s*(?:\{(?P<labels>.*)\})?\s+(?P<value>[^\s{}]+)"

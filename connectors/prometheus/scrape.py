@@ -11,18 +11,13 @@ from typing import ClassVar
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk
-from steptax.connectors.nccl.files import (
-    BadValueError,
-    Whole,
-    numbered,
-    read_whole,
-    text_in,
-)
 from steptax.connectors.prometheus.book import DEVICES, LINKS, Book, Series, Subject
 from steptax.connectors.prometheus.exposition import labels_of, line_of, moment_us, value_of
 from steptax.connectors.prometheus.moments import moment_of
 from steptax.connectors.prometheus.rows import batch_of
 from steptax.connectors.sources import head, refuse_no_text, text_of
+from steptax.connectors.values import BadValueError
+from steptax.connectors.wholefile import Whole, numbered, read_whole, text_in
 
 #: Series of one scrape are told apart once; more than this are not remembered.
 _SERIES = 200_000

@@ -6,16 +6,14 @@ https://prometheus.io/docs/prometheus/latest/querying/api/
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from steptax.app.errors import InputError
-from steptax.connectors.asking import Answer, Transport, ask, shown
+from steptax.connectors.asking import Answer, AskedServer, ask, shown
 from steptax.connectors.prometheus.names import DEVICE_FIELDS, LINK_FIELDS
 
 #: A server may think about a window for as long as it does itself, two minutes, and a little more.
@@ -94,33 +92,8 @@ class Window:
         )
 
 
-class PrometheusServer:
+class PrometheusServer(AskedServer):
     """Asks a server for what devices and ports said in a window."""
-
-    def __init__(
-        self,
-        transport: Transport,
-        *,
-        token: str | None = None,
-        user: tuple[str, str] | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._transport = transport
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._user = None if token else user
-        self._sleep = sleep
-
-    @classmethod
-    def from_environment(cls) -> PrometheusServer:
-        """Over ``requests``, which checks certificates; authorised by the environment."""
-        import requests
-
-        name = os.environ.get("PROMETHEUS_USERNAME")
-        return cls(
-            requests.request,
-            token=os.environ.get("PROMETHEUS_TOKEN"),
-            user=(name, os.environ.get("PROMETHEUS_PASSWORD", "")) if name else None,
-        )
 
     def windows(self, url: str, window: Window) -> Iterator[tuple[str, bytes]]:
         """The answers to each part of ``window``: a file name, and a document per line.

@@ -12,11 +12,11 @@ from typing import Any
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk, Run
-from steptax.connectors.nccl.files import BadValueError, whole_json
 from steptax.connectors.sources import head, refuse_no_text, text_of
 from steptax.connectors.tables.facts import rows_of
 from steptax.connectors.tables.norows import no_rows
-from steptax.connectors.wholefile import read_json_whole
+from steptax.connectors.values import BadValueError
+from steptax.connectors.wholefile import read_json_whole, whole_json
 
 #: Names that OpenCost gives to what belongs to nobody.
 _NOBODY = ("__idle__", "__unmounted__", "__unallocated__")

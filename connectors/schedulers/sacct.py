@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk, Run
-from steptax.connectors.nccl.files import BadValueError
 from steptax.connectors.schedulers.jobs_of_records import Jobs
 from steptax.connectors.schedulers.sacct_layout import Layout, find_layout, is_header
 from steptax.connectors.schedulers.sacct_rows import Record, read_line
 from steptax.connectors.sources import TextBlock, blocks, head, refuse_no_text, text_of
 from steptax.connectors.tables.norows import no_rows
+from steptax.connectors.values import BadValueError
 
 TIMEZONE = "timezone"
 

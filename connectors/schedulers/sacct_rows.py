@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 
-from steptax.connectors.nccl.files import BadValueError
 from steptax.connectors.schedulers.sacct_layout import Layout
 from steptax.connectors.schedulers.slurm_values import (
     Gpus,
@@ -18,6 +17,7 @@ from steptax.connectors.schedulers.slurm_values import (
     moments_us,
     state_of,
 )
+from steptax.connectors.values import BadValueError
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from typing import Any
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk, Run
-from steptax.connectors.nccl.files import BadValueError, whole_json
 from steptax.connectors.schedulers.jobs_of_records import Jobs
 from steptax.connectors.schedulers.sacct import RecordBatch
 from steptax.connectors.schedulers.sacct_rows import Record
 from steptax.connectors.schedulers.slurm_values import gpus_in, state_of
 from steptax.connectors.sources import head, refuse_no_text, text_of
 from steptax.connectors.tables.norows import no_rows
-from steptax.connectors.wholefile import read_json_whole
+from steptax.connectors.values import BadValueError
+from steptax.connectors.wholefile import read_json_whole, whole_json
 
 _FAR_S = 2**36
 _OVER = ("completed", "failed", "cancelled", "timeout")

@@ -100,7 +100,7 @@ class MlflowConnector(Connector):
 
     def pull(self, url: str, options: Options) -> Iterator[tuple[str, bytes]]:
         """Each run at ``url`` as a JSON document that ``read`` takes."""
-        yield from MlflowServer.from_environment().runs(url)
+        yield from MlflowServer.from_environment("MLFLOW_TRACKING").runs(url)
 
     def fetch(self, source: Path, options: Options) -> Iterator[RawChunk]:
         """Lines in stretches; a run as JSON at once."""

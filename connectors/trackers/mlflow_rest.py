@@ -6,16 +6,14 @@ Version 2.0 of https://mlflow.org/docs/latest/rest-api.html.
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from steptax.app.errors import InputError
-from steptax.connectors.asking import Answer, Transport, ask, shown
+from steptax.connectors.asking import Answer, AskedServer, ask, shown
 
 #: Values of a metric, and runs of an experiment, that one answer may hold.
 PAGE_VALUES = 20_000
@@ -59,33 +57,8 @@ def place_of(url: str) -> Place:
     return Place(f"{parts.scheme}://{host}{own.rstrip('/')}", run_id, experiment_id)
 
 
-class MlflowServer:
+class MlflowServer(AskedServer):
     """Asks a server, with timeouts and a few more tries where it is busy or silent."""
-
-    def __init__(
-        self,
-        transport: Transport,
-        *,
-        token: str | None = None,
-        user: tuple[str, str] | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._transport = transport
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._user = None if token else user
-        self._sleep = sleep
-
-    @classmethod
-    def from_environment(cls) -> MlflowServer:
-        """Over ``requests``, authorised as MLflow's own client is."""
-        import requests
-
-        name = os.environ.get("MLFLOW_TRACKING_USERNAME")
-        return cls(
-            requests.request,
-            token=os.environ.get("MLFLOW_TRACKING_TOKEN"),
-            user=(name, os.environ.get("MLFLOW_TRACKING_PASSWORD", "")) if name else None,
-        )
 
     def runs(self, url: str) -> Iterator[tuple[str, bytes]]:
         """Each run at ``url``: a file name, and the run with all values of its metrics as JSON.

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from steptax.app.errors import InputError
-from steptax.app.schema import Batch
+from steptax.app.schema import EVENT_KINDS, Batch
 from steptax.connectors.base import Capabilities, Options, RawChunk
 from steptax.connectors.tables.cells import Cells
 from steptax.connectors.tables.columns import (
@@ -27,21 +27,6 @@ from steptax.connectors.tables.rows import Header
 from steptax.connectors.tables.screen import Screen, source_stem
 from steptax.connectors.tables.tabular import TableChunk, TabularConnector, require, split_rows
 
-KINDS = (
-    "allocated",
-    "process_start",
-    "first_step",
-    "checkpoint_save",
-    "checkpoint_restore",
-    "failure",
-    "rollback",
-    "restart",
-    "eval",
-    "pause",
-    "evict",
-    "maintenance",
-    "process_end",
-)
 _ALIASES = {
     "checkpoint": "checkpoint_save",
     "save": "checkpoint_save",
@@ -67,7 +52,7 @@ KIND = Target(
     "kind",
     "kind",
     Kind.TEXT,
-    f"one of {', '.join(KINDS)}",
+    f"one of {', '.join(EVENT_KINDS)}",
     ("event", "type", "event_type"),
     required=True,
 )
@@ -171,13 +156,13 @@ def _kinds(screen: Screen, cells: Cells) -> Cells:
     words = [None if w is None else _kind(w) for w in cells.values.to_pylist()]
     told = cells.values.to_pylist()
     strange = [
-        w is not None and w not in KINDS and not failed
+        w is not None and w not in EVENT_KINDS and not failed
         for w, failed in zip(words, screen.failed.tolist(), strict=True)
     ]
     reasons = []
     for word, is_strange in zip(told, strange, strict=True):
         if is_strange:
-            near = difflib.get_close_matches(word.lower(), KINDS, 1)
+            near = difflib.get_close_matches(word.lower(), EVENT_KINDS, 1)
             maybe = f"; is it {near[0]}?" if near else ""
             reasons.append(f"expected a kind of event, found {word!r:.80}{maybe}")
     screen.refuse_because(np.array(strange, bool), KIND.name, reasons)
