@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
+from steptax.app.commands.options import JsonFlag, PriceFlag, price_of
 from steptax.app.commands.output import console, show
+from steptax.app.commands.trace_source import TraceSource, with_source
 from steptax.app.errors import UserError
 
 if TYPE_CHECKING:  # half a second that --help need not take
     from steptax.app.views.trace_load import TraceJob
     from steptax.app.whatif.fixes import Fix
 
-JobFlag = Annotated[
-    str | None, typer.Option("--job", help="job in the lake, as steptax jobs lists it")
-]
-TraceFlag = Annotated[
-    Path | None,
-    typer.Option("--trace", metavar="FILE", help="Parquet file of operations, instead of a job"),
-]
-MetaFlag = Annotated[
-    Path | None, typer.Option("--meta", metavar="FILE", help="sizes of the job of --trace, YAML")
-]
-UnitFlag = Annotated[
-    str, typer.Option("--time-unit", help="unit of start and duration in --trace: s, ms, us, ns")
-]
-StepsFlag = Annotated[
-    str | None,
-    typer.Option("--steps", metavar="A-B,C", help="only these steps count; else all that fit"),
-]
-ClocksFlag = Annotated[
-    bool, typer.Option("--align-clocks", help="correct clocks of hosts that are off")
-]
-StreamFlag = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--in-stream", metavar="TYPE", help="own type of operation that runs between the passes"
-    ),
-]
 ThresholdFlag = Annotated[
     float | None,
     typer.Option(
@@ -62,25 +37,20 @@ def register(app: typer.Typer) -> None:
 
 
 @whatif.command("stragglers")
+@with_source
 def stragglers_command(
-    job: JobFlag = None,
-    trace: TraceFlag = None,
-    meta: MetaFlag = None,
-    unit: UnitFlag = "s",
-    steps: StepsFlag = None,
-    align: ClocksFlag = False,
-    in_stream: StreamFlag = None,
+    source: TraceSource,
+    *,
     threshold: ThresholdFlag = None,
     published: Annotated[
         bool,
         typer.Option("--published", help="with --json: also every field of the OSDI'25 artifact"),
     ] = False,
     price: PriceFlag = None,
-    lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """What the stragglers of a job cost, by operation, stage, data-parallel rank and worker."""
-    opened = _open(job, trace, meta, unit, steps, threshold, lake, align, in_stream)
+    opened = source.open(threshold)
     from steptax.app.views.trace import trace_view
     from steptax.app.views.trace_text import as_json as view_json
     from steptax.app.views.trace_text import as_text
@@ -95,14 +65,10 @@ def stragglers_command(
 
 
 @whatif.command("fix")
+@with_source
 def fix_command(
-    job: JobFlag = None,
-    trace: TraceFlag = None,
-    meta: MetaFlag = None,
-    unit: UnitFlag = "s",
-    steps: StepsFlag = None,
-    align: ClocksFlag = False,
-    in_stream: StreamFlag = None,
+    source: TraceSource,
+    *,
     ranks: Annotated[
         str | None, typer.Option("--ranks", "--rank", metavar="R,R", help="global ranks")
     ] = None,
@@ -119,7 +85,6 @@ def fix_command(
         typer.Option("--also", metavar="FIX", help="any other change, e.g. kernel:*-compute:2"),
     ] = None,
     price: PriceFlag = None,
-    lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """What comes back if ranks, a stage, an operation ... were like the others; all at once."""
@@ -137,88 +102,69 @@ def fix_command(
             where="whatif fix",
             hint="use --ranks 0,7, --worst 1, --stage 3, --dp-rank 1, --optype TYPE or --also FIX",
         )
-    opened = _open(job, trace, meta, unit, steps, None, lake, align, in_stream)
+    opened = source.open()
     _answer(opened, fixes, price, as_json=as_json)
 
 
 @whatif.command("kernel")
+@with_source
 def kernel_command(
+    source: TraceSource,
+    *,
     match: Annotated[str, typer.Option("--match", help="type or name, * and ? as in a shell")],
     speedup: Annotated[float, typer.Option("--speedup", help="2 means twice as fast")],
-    job: JobFlag = None,
-    trace: TraceFlag = None,
-    meta: MetaFlag = None,
-    unit: UnitFlag = "s",
-    steps: StepsFlag = None,
-    align: ClocksFlag = False,
-    in_stream: StreamFlag = None,
     price: PriceFlag = None,
-    lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """What a faster kernel returns once its speed-up has met synchronisation."""
     from steptax.app.whatif.fixes import parse_fix
 
     fixes = [parse_fix(f"kernel:{match}:{speedup:g}")]
-    opened = _open(job, trace, meta, unit, steps, None, lake, align, in_stream)
+    opened = source.open()
     _answer(opened, fixes, price, as_json=as_json)
 
 
 @whatif.command("network")
+@with_source
 def network_command(
+    source: TraceSource,
+    *,
     speedup: Annotated[float, typer.Option("--speedup", help="2 means twice as fast")],
-    job: JobFlag = None,
-    trace: TraceFlag = None,
-    meta: MetaFlag = None,
-    unit: UnitFlag = "s",
-    steps: StepsFlag = None,
-    align: ClocksFlag = False,
-    in_stream: StreamFlag = None,
     price: PriceFlag = None,
-    lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """What a faster network returns: every transfer and collective is so many times as fast."""
     from steptax.app.whatif.fixes import parse_fix
 
     fixes = [parse_fix(f"network:{speedup:g}")]
-    opened = _open(job, trace, meta, unit, steps, None, lake, align, in_stream)
+    opened = source.open()
     _answer(opened, fixes, price, as_json=as_json)
 
 
 @whatif.command("device")
+@with_source
 def device_command(
+    source: TraceSource,
+    *,
     speedup: Annotated[
         str, typer.Option("--speedup", metavar="X | R=X,R=X", help="of all devices, or by rank")
     ],
-    job: JobFlag = None,
-    trace: TraceFlag = None,
-    meta: MetaFlag = None,
-    unit: UnitFlag = "s",
-    steps: StepsFlag = None,
-    align: ClocksFlag = False,
-    in_stream: StreamFlag = None,
     price: PriceFlag = None,
-    lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """What faster devices return: computing is so many times as fast, transfers stay."""
     from steptax.app.whatif.fixes import parse_fix
 
     fixes = [parse_fix(f"device:{speedup}")]
-    opened = _open(job, trace, meta, unit, steps, None, lake, align, in_stream)
+    opened = source.open()
     _answer(opened, fixes, price, as_json=as_json)
 
 
 @whatif.command("rebalance")
+@with_source
 def rebalance_command(
-    job: JobFlag = None,
-    trace: TraceFlag = None,
-    meta: MetaFlag = None,
-    unit: UnitFlag = "s",
-    steps: StepsFlag = None,
-    align: ClocksFlag = False,
-    in_stream: StreamFlag = None,
+    source: TraceSource,
+    *,
     layers: Annotated[
         str | None,
         typer.Option("--layers", metavar="8,8,8,8", help="layers of each stage now"),
@@ -230,7 +176,6 @@ def rebalance_command(
         bool, typer.Option("--micro-batches", help="deal micro-batches evenly, not stages")
     ] = False,
     price: PriceFlag = None,
-    lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """What balanced stages return, or other layers on the stages, or equal micro-batches."""
@@ -248,49 +193,39 @@ def rebalance_command(
     elif not micro_batches:
         texts.append("stages")
     fixes = [parse_fix(text) for text in texts]
-    opened = _open(job, trace, meta, unit, steps, None, lake, align, in_stream)
+    opened = source.open()
     _answer(opened, fixes, price, as_json=as_json)
 
 
 @whatif.command("gc")
+@with_source
 def gc_command(
-    job: JobFlag = None,
-    trace: TraceFlag = None,
-    meta: MetaFlag = None,
-    unit: UnitFlag = "s",
-    steps: StepsFlag = None,
-    align: ClocksFlag = False,
-    in_stream: StreamFlag = None,
+    source: TraceSource,
+    *,
     price: PriceFlag = None,
-    lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """What it returns to have no pauses for garbage collection, recorded or inside passes."""
     from steptax.app.whatif.fixes import Fix, FixKind
 
     fixes = [Fix(FixKind.GC)]
-    opened = _open(job, trace, meta, unit, steps, None, lake, align, in_stream)
+    opened = source.open()
     _answer(opened, fixes, price, as_json=as_json)
 
 
 @whatif.command("export")
+@with_source
 def export_command(
+    source: TraceSource,
+    *,
     output: Annotated[Path, typer.Option("-o", "--output", help="file to write, JSON")],
-    job: JobFlag = None,
-    trace: TraceFlag = None,
-    meta: MetaFlag = None,
-    unit: UnitFlag = "s",
-    align: ClocksFlag = False,
-    in_stream: StreamFlag = None,
-    step: Annotated[int | None, typer.Option("--step", help="one step; else all")] = None,
     ideal: Annotated[
         bool, typer.Option("--ideal", help="the ideal timeline beside the recorded one")
     ] = False,
-    lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write the timeline for Perfetto (ui.perfetto.dev) or chrome://tracing."""
-    opened = _open(job, trace, meta, unit, None, None, lake, align, in_stream)
+    opened = source.open()
     analysis = opened.analysis
     if analysis is None:
         raise UserError(
@@ -302,14 +237,14 @@ def export_command(
         )
     from steptax.app.whatif.chrome import write_chrome
 
-    steps = None if step is None else (step,)
     partial = output.with_name(output.name + ".part")
     try:
         with partial.open("wb") as target:
-            done = write_chrome(
-                target, analysis.model, steps=steps, with_ideal=ideal, job=opened.job_id
-            )
+            done = write_chrome(target, analysis.model, with_ideal=ideal, job=opened.job_id)
         partial.replace(output)
+    except OSError as error:
+        error.filename, error.filename2 = str(output), None
+        raise
     finally:
         partial.unlink(missing_ok=True)
     data = vars(done) | {"path": str(output), "ideal": ideal}
@@ -323,75 +258,6 @@ def export_command(
         ),
         warnings=opened.notes,
     )
-
-
-def _open(
-    job: str | None,
-    trace: Path | None,
-    meta: Path | None,
-    unit: str,
-    steps: str | None,
-    threshold: float | None,
-    lake: Path | None,
-    align: bool,
-    in_stream: list[str] | None,
-) -> TraceJob:
-    """The job or file that the flags name, analysed."""
-    if (job is None) == (trace is None):
-        raise UserError(
-            "expected a job or a file" + ("" if job is None else ", not both"),
-            where="whatif",
-            hint="use --job ID for a job in the lake, or --trace FILE --meta FILE.yaml",
-        )
-    if meta is not None and trace is None:
-        raise UserError(
-            "--meta goes with --trace; the sizes of a job are in the lake",
-            where="--meta",
-            hint="steptax ingest ops FILE --meta FILE stores them",
-        )
-    from steptax.app.views.trace_load import open_trace, open_trace_file
-    from steptax.app.whatif.analysis import THRESHOLD
-
-    ranges = parse_steps(steps)
-    how: dict[str, Any] = {
-        "steps": ranges,
-        "threshold": THRESHOLD if threshold is None else threshold,
-        "in_stream": tuple(in_stream or ()),
-        "align_clocks": align,
-    }
-    if trace is not None:
-        sizes: dict[str, Any] = {}
-        if meta is not None:
-            from steptax.connectors.tables.meta import read_meta
-
-            sizes = read_meta(meta).echoed()
-        return open_trace_file(trace, sizes, unit=unit, **how)
-    assert job is not None
-    from steptax.app.views.workspace import open_workspace
-
-    return open_trace(open_workspace(lake_root(lake)), job, **how)
-
-
-def parse_steps(text: str | None) -> tuple[tuple[int, int], ...]:
-    """``16,20-40`` as ranges; UserError for what is none."""
-    if text is None:
-        return ()
-    ranges = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        try:
-            begin = int(first)
-            end = int(last) if dash else begin
-        except ValueError:
-            begin, end = 1, 0
-        if end < begin:
-            raise UserError(
-                f"expected steps as 16,20-40, found {part!r}",
-                where="--steps",
-                hint="numbers and ranges, separated by commas",
-            )
-        ranges.append((begin, end))
-    return tuple(ranges)
 
 
 def _answer(opened: TraceJob, fixes: list[Fix], price: str | None, *, as_json: bool) -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from steptax.app.cli import main
-from steptax.app.commands.whatif import parse_steps
+from steptax.app.commands.trace_source import parse_steps
 from steptax.app.errors import UserError
 from steptax.app.views.trace import TraceJob, open_trace, open_trace_file, rail_answer, trace_view
 from steptax.app.views.workspace import open_workspace
@@ -311,7 +311,7 @@ def test_other_changes(ar: Callable[..., Any]) -> None:
         ("stragglers", ("--steps", "7-3"), "UserError", "expected steps as 16,20-40"),
         ("stragglers", ("--price", "-1"), "UserError", "expected a price above 0"),
         ("stragglers", ("--job", "x"), "UserError", "expected a job or a file, not both"),
-        ("export", ("--step", "17", "-o", "out.json"), "NotFoundError", "step 17 is not among"),
+        ("export", ("--steps", "17", "-o", "out.json"), "NotFoundError", "no recorded step lies"),
     ],
 )
 def test_mistakes_are_named(
@@ -439,7 +439,7 @@ def test_export(shared: Shared, steptax: Steptax, tmp_path: Path) -> None:
     data = steptax("whatif", "export", "--job", "ST", "-o", out)
     slices = [e for e in orjson.loads(out.read_bytes())["traceEvents"] if e["ph"] == "X"]
     assert len(slices) == len(rows) == data["slices"]
-    one = steptax("whatif", "export", "--job", "ST", "--step", rows[0], "--ideal", "-o", out)
+    one = steptax("whatif", "export", "--job", "ST", "--steps", rows[0], "--ideal", "-o", out)
     events = orjson.loads(out.read_bytes())["traceEvents"]
     assert sum(e["ph"] == "X" for e in events) == 2 * rows.count(rows[0]) == one["slices"]
     assert list(tmp_path.glob("*.part")) == []
