@@ -16,13 +16,23 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "ingest": ("ingest", "connectors"),
     "watch": ("watch",),
     "view": ("jobs", "job", "executive"),
+    "fleet": ("fleet",),
     "ledger": ("ledger",),
+    "devices": ("devices",),
     "calc": ("calc",),
     "store": ("compact", "health"),
+    "rollup": ("rollup",),
     "collectives": ("collectives",),
     "collect": ("collect", "forward"),
     "profile": ("profile",),
+    "quiet": ("quiet",),
     "whatif": ("whatif",),
+    "bench": ("bench",),
+    "procure": ("procure",),
+    "prices": ("prices",),
+    "alerts": ("alerts",),
+    "budget": ("budget",),
+    "report": ("report",),
 }
 
 

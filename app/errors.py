@@ -4,6 +4,7 @@ SteptaxError
 ├── UserError          the person can fix it: wrong file, unit, name, flag (exit code 2)
 │   ├── InputError     a file or a line of it cannot be read
 │   └── NotFoundError  no such job, table, connector
+├── DeliveryError      a message did not arrive; trying again may help (exit code 1)
 └── IntegrityError     ours: a number that cannot be, a record that does not close (exit code 1)
 """
 
@@ -43,3 +44,7 @@ class NotFoundError(UserError):
 
 class IntegrityError(SteptaxError):
     """A number that cannot be true, or a record that does not close."""
+
+
+class DeliveryError(SteptaxError):
+    """Somebody else's server did not take a message."""

@@ -8,6 +8,7 @@ that is not quite all is not printed as all (``>99.9 %``).
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -37,6 +38,25 @@ def format_value(value: float | None, unit: str, *, full: bool = False) -> str:
     if value is None:
         return UNKNOWN
     return _Scale.of(value, unit, full=full).text(value)
+
+
+def format_exact(value: float | None, unit: str) -> str:
+    """All digits, two decimals at the least, without the zeros that end them: ``864 GPU-hours``.
+
+    Money keeps its cents.
+    """
+    if value is None:
+        return UNKNOWN
+    scale = _Scale.of(value, unit, full=True)
+    scale.decimals = max(2, scale.decimals)
+    text = scale.text(value)
+    found = re.match(r"(.*\.)(\d+)(.*)$", text)
+    if found is None:
+        return text
+    before, decimals, after = found.groups()
+    least = 2 if unit.startswith("USD") else 0
+    kept = decimals[:least] + decimals[least:].rstrip("0")
+    return f"{before if kept else before[:-1]}{kept}{after}"
 
 
 def format_interval(measure: Measure, *, full: bool = False) -> str | None:

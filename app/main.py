@@ -12,8 +12,10 @@ import streamlit as st
 from steptax.pages import frame
 from steptax.pages.places import (
     EXECUTIVE_PAGE,
+    FLEET_PAGE,
     HEALTH_PAGE,
     JOB_PAGE,
+    PROCUREMENT_PAGE,
     REFERENCE_PAGE,
     WHATIF_PAGE,
 )
@@ -28,20 +30,33 @@ def main() -> None:
     executive = st.Page(
         EXECUTIVE_PAGE, title="Executive review", icon=":material/payments:", default=True
     )
+    fleet = st.Page(FLEET_PAGE, title="Fleet", icon=":material/dns:", url_path="fleet")
     job = st.Page(JOB_PAGE, title="Job drill-down", icon=":material/monitoring:", url_path="job")
     whatif = st.Page(WHATIF_PAGE, title="What-if", icon=":material/calculate:", url_path="whatif")
+    procurement = st.Page(
+        PROCUREMENT_PAGE,
+        title="Procurement",
+        icon=":material/shopping_cart:",
+        url_path="procurement",
+    )
     reference = st.Page(
         REFERENCE_PAGE, title="Reference figures", icon=":material/menu_book:", url_path="reference"
     )
     health = st.Page(
         HEALTH_PAGE, title="Data & health", icon=":material/database:", url_path="health"
     )
-    page = st.navigation([executive, job, whatif, health, reference], position="top")
+    page = st.navigation(
+        [executive, fleet, job, whatif, procurement, health, reference], position="top"
+    )
     # The choices are drawn here and not by the pages, so that they outlive a change of page.
     with frame.guarded():
-        needs_job = page not in (whatif, reference)  # these two say something without one too
+        needs_job = page not in (
+            whatif,
+            procurement,
+            reference,
+        )  # these say something without one too
         has_job = frame.strip(
-            is_job=page in (job, whatif), is_live=page is job, needs_job=needs_job
+            is_job=page in (job, whatif, procurement), is_live=page is job, needs_job=needs_job
         )
         if has_job or not needs_job:
             page.run()

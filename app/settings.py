@@ -21,3 +21,6 @@ class Settings(BaseSettings):
     price_note: str | None = Field(
         default=None, description="said beside the price, e.g. who set it and why"
     )
+    bill_rules: Path | None = Field(
+        default=None, description="TOML file: tags, resources and rates by which bills are divided"
+    )

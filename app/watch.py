@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import fnmatch
 import time
@@ -15,6 +16,7 @@ from typing import Any
 from steptax.app.errors import InputError, UserError
 from steptax.app.ingest import ingest_file
 from steptax.app.lake import Lake
+from steptax.app.lake.conflicts import LaterRunError
 from steptax.app.lake.ingest import IngestResult, fingerprint, ingest
 from steptax.connectors.base import Connector, Options
 from steptax.connectors.follow import Follower, Position
@@ -22,6 +24,8 @@ from steptax.connectors.registry import connector
 
 #: Names of files that their writers have not finished.
 _UNFINISHED = (".*", "*.tmp", "*.part", "*.partial", "*~", "*.swp")
+#: What the system says where nothing more can be written; None: a library that does not say.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, None)
 Clock = Callable[[], float]
 
 
@@ -48,10 +52,24 @@ class Told:
 
 @dataclass(frozen=True)
 class Refused:
-    """A file that cannot be read, and why."""
+    """A file that cannot be read, and why.
+
+    ``waits`` tells that each look tries it again, and that what it was is said once only: a server
+    that is away, a disk that is full.
+    """
 
     path: Path
     error: InputError
+    waits: bool = False
+
+
+def not_stored(lake: Lake, error: OSError) -> InputError:
+    """What is said where the lake, or a folder for what was pulled, cannot be written."""
+    return InputError(
+        f"cannot be stored: {error.strerror or error}",
+        where=str(lake.root),
+        hint="free some disk space; what the source holds is taken at a later look",
+    )
 
 
 @dataclass
@@ -81,6 +99,8 @@ class Watch:
     match: str = "*"
     clock: Clock = time.time
     _files: dict[Path, _File] = field(default_factory=dict)
+    _is_full: bool = field(default=False, init=False)
+    """Whether the lake could not be written at the last look, which is told once."""
 
     def __post_init__(self) -> None:
         """NotFoundError for a kind that does not exist."""
@@ -107,8 +127,26 @@ class Watch:
         """Store what is new since the last look.
 
         A whole file of a folder is taken once it no longer changes from one look to the next;
-        ``settled`` takes it at once. InputError where the source itself cannot be read.
+        ``settled`` takes it at once. InputError where the source itself cannot be read. A lake that
+        cannot be written (its disk is full) is told once, and tried again at the next look; with
+        ``settled`` InputError.
         """
+        try:
+            for found in self._look(settled=settled):
+                if isinstance(found, Stored):
+                    self._is_full = False
+                yield found
+        except OSError as error:
+            if error.errno not in _FULL:  # of the source, say
+                raise
+            fault = not_stored(self.lake, error)
+            if settled:
+                raise fault from error
+            if not self._is_full:
+                self._is_full = True
+                yield Refused(self.source, fault, waits=True)
+
+    def _look(self, *, settled: bool) -> Iterator[Stored | Refused | Told]:
         if not self.source.is_dir():
             yield from self._one(self.source, settled=settled, alone=True)
             return
@@ -193,7 +231,9 @@ class Watch:
                     stretch.batches,
                     ingest_id=ingest_id,
                     source=f"{self.kind}:{path.name}",
+                    refuse_later_run=True,
                     detail={
+                        "path": str(path.resolve()),
                         "connector": self.kind,
                         "version": self._reader.version,
                         "options": dict(self._facts),
@@ -204,10 +244,12 @@ class Watch:
                         },
                     },
                 )
-            except BaseException:
+            except BaseException as error:
                 # What was read is not stored: begin again from what is.
                 follower.close()
                 file.follower = None
+                if isinstance(error, LaterRunError):
+                    raise error.at(path) from None
                 raise
             notes, follower.notes = tuple(follower.notes), []
             lag = max(0.0, self.clock() - changed)
@@ -220,9 +262,12 @@ class Watch:
         if not settled and now != file.seen:
             file.seen = now
             return
-        file.whole = now
-        result = ingest_file(self.lake, self.kind, path, self.options)
-        file.refused = None
+        try:
+            result = ingest_file(self.lake, self.kind, path, self.options)
+        except InputError:
+            file.whole = now
+            raise
+        file.whole, file.refused = now, None
         if not result.already:
             yield Stored(path, result, 0, max(0.0, self.clock() - now[1] / 1e9))
 

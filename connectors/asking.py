@@ -15,6 +15,10 @@ TIMEOUT_S = (5.0, 30.0)
 TRIES = 5
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0
+_TRUST = (
+    "REQUESTS_CA_BUNDLE=FILE names the certificate of an authority of your own, in PEM; the "
+    "address must be a name that the certificate is of, and http:// is for a server without TLS"
+)
 _BUSY = (429, 500, 502, 503, 504)
 
 
@@ -58,6 +62,8 @@ def ask(
         try:
             answer = transport(method, where, timeout=timeout_s, **given)
         except OSError as error:  # what requests raises is one
+            if (distrust := _distrust(error)) is not None:  # it would not be trusted later either
+                raise InputError(distrust, where=where, hint=_TRUST) from error
             fault, asked_s = f"does not answer: {type(error).__name__}", None
         else:
             if answer.status_code in take:
@@ -102,6 +108,20 @@ class AskedServer:
             token=os.environ.get(f"{prefix}_TOKEN"),
             user=(name, os.environ.get(f"{prefix}_PASSWORD", "")) if name else None,
         )
+
+
+def _distrust(error: OSError) -> str | None:
+    """What is wrong with the certificate of a server, or with TLS; None for another error."""
+    if type(error).__name__ != "SSLError":  # of requests, or of ssl
+        return None
+    told = str(error)
+    found = re.search(r"certificate verify failed: ([^(')\"]+)", told)
+    if "mismatch" in told or "doesn't match" in told:
+        return "the certificate of the server is of another host"
+    if found is not None:
+        return f"the certificate of the server is not trusted: {found[1].strip()}"
+    reason = re.search(r"\[(?:SSL: )?\w+\]? ?([^(')\"]*)", told)
+    return f"there is no TLS with the server: {(reason[1] if reason else told)[:100].strip(' ]')}"
 
 
 def shown(url: str) -> str:

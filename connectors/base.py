@@ -33,10 +33,10 @@ class Capabilities:
 class Options:
     """What the person says about a source that the source does not say itself.
 
-    ``mapping`` gives a target the column, or the sum of columns, that it is read from, e.g.
-    ``{"rank": "worker", "compute": "forward_ms+backward_ms"}``; ``time_unit`` is the unit of
-    times whose column name has none. InputError for a unit that does not exist or for sizes
-    that cannot be.
+    ``mapping`` gives a target the column, or the sum or difference of columns, that it is read
+    from, e.g. ``{"rank": "worker", "compute": "forward_ms+backward_ms-comm_ms"}``; ``time_unit``
+    is the unit of times whose column name has none. InputError for a unit that does not exist or
+    for sizes that cannot be.
     """
 
     job_id: str | None = None
@@ -143,6 +143,8 @@ class Connector(ABC):
     """Formats, columns and units, as ``--help`` prints them."""
     in_folder: ClassVar[tuple[str, ...]] = ()
     """Patterns of the files that make up one source in a folder; none: a folder is not read."""
+    folder_is_job: ClassVar[bool] = False
+    """Whether the files of a folder are the ranks of one job, called by the folder."""
     named_by_folder: ClassVar[bool] = False
     """Whether a job is called by its place in the folder that is read: ``extra['folder']``."""
 

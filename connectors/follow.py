@@ -1,12 +1,15 @@
 """Reading a file while it grows, from where the last reading of it stopped.
 
 A stretch ends with a whole line: a line that is still being written waits. A file that was renamed
-(rotated) is read to its end before the new one is begun; one that became shorter, or begins with
-other bytes, was written anew and is read from its beginning.
+(rotated) is read to its end before the next one is begun, and each that was rotated since then
+(``rotation``), packed or not, before the one that grows now. One that became shorter, or begins
+with other bytes, was written anew: what it had is read from its copy, if there is one, and then it
+from its beginning. Where the chain is broken, it is said that steps may be missing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -17,7 +20,14 @@ from typing import Any, BinaryIO
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch
 from steptax.connectors.base import Connector, LineFormat, Options, Run
-from steptax.connectors.sources import BLOCK_BYTES, LINE_BYTES, BadLine, TextBlock, text_of
+from steptax.connectors.rotation import Generation, chain, open_plain
+from steptax.connectors.sources import (
+    BLOCK_BYTES,
+    LINE_BYTES,
+    BadLine,
+    TextBlock,
+    text_of,
+)
 
 #: Bytes at the beginning of a file that tell it from another one.
 _HEAD_BYTES = 1024
@@ -33,9 +43,13 @@ class Position:
     inode: int = 0
     head: str = ""
     head_bytes: int = 0
+    changed_ns: int = 0
+    """When the file was written last, as of this reading; 0 = not known."""
 
     def is_of(self, handle: BinaryIO) -> bool:
-        """Whether the open file is the one that this is a position in."""
+        """Whether the open file is the one that this is a position in; a beginning is in any."""
+        if not self.head_bytes:
+            return True
         found = os.fstat(handle.fileno())
         if found.st_size < self.offset:
             return False
@@ -81,6 +95,12 @@ class Follower:
         self._run: Run | None = None
         self._state = state
         self._handle: BinaryIO | None = None
+        self._path = source
+        """What is open; the source itself, or what it was before."""
+        self._plain = source
+        """The text of it."""
+        self._identity = (0, 0)
+        """Its inode and device, which it keeps when it is renamed."""
         self._last_form: LineFormat | None = None
         self._skipping = False
         self._said: set[str] = set()
@@ -122,9 +142,10 @@ class Follower:
         self._position = Position(
             before.offset + taken,
             before.line + data[:taken].count(b"\n"),
-            os.fstat(self._handle.fileno()).st_ino,
+            self._identity[0],
             _digest(self._handle, head_bytes),
             head_bytes,
+            self._changed_ns(),
         )
         batches = tuple(self._parse(block, form))
         assert self._run is not None
@@ -140,57 +161,140 @@ class Follower:
     # -- the file ----------------------------------------------------------------------------
 
     def _turn(self) -> bool:
-        """Open what is to be read now; True while that is a file that was renamed."""
-        try:
-            there: os.stat_result | None = self.source.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            there = None
-        if self._handle is None:
-            self._open(there)
-            return False
-        mine = os.fstat(self._handle.fileno())
-        if there is not None and (there.st_ino, there.st_dev) == (mine.st_ino, mine.st_dev):
-            if not self._position.is_of(self._handle):
-                self.notes.append("the file was written anew: it is read from its beginning")
-                self._position, self._skipping = Position(inode=mine.st_ino), False
-            return False
-        if mine.st_size > self._position.offset:
-            return True  # renamed or deleted, and not read to its end
-        if there is None:
-            return False
-        self.close()
-        self.notes.append("the file was renamed and begun anew")
-        self._position, self._skipping = Position(), False
-        self._open(there)
-        return False
-
-    def _open(self, there: os.stat_result | None) -> None:
-        fresh = self._position.offset == 0
-        if not fresh:
-            for path in [self.source, *self._renamed()] if there else self._renamed():
-                handle = path.open("rb")
-                if self._position.is_of(handle):
-                    self._handle = handle
-                    return
-                handle.close()
-        if there is None:
-            return
-        if not fresh:
+        """Open what is to be read now; True while nobody will add to that."""
+        while True:
+            there = chain(self.source)
+            now = there[0] if there and there[0].path == self.source else None
+            if self._handle is None:
+                self._open(there, now)
+                if self._handle is None:
+                    return False
+                continue
+            if now is not None and now.identity == self._identity:
+                if not self._position.is_of(self._handle):
+                    self._written_anew(there)
+                return False
+            if os.fstat(self._handle.fileno()).st_size > self._position.offset:
+                return True  # renamed or deleted, and not read to its end
+            following = self._following(there)
+            if following is None:
+                return True
+            self.close()
+            direct = following.path == self.source
             self.notes.append(
-                "the file was replaced while nobody followed it, and the old one is not beside it: "
-                "what it had after the last reading is not read"
+                "the file was renamed and begun anew"
+                if direct
+                else f"the file was renamed more than once: {following.path.name} comes next"
             )
-        self._position = Position()
-        self._handle = self.source.open("rb")
+            self._begin(following)
 
-    def _renamed(self) -> list[Path]:
-        """Files beside the source that may be the one that was read, as rotation names them."""
-        folder, name = self.source.parent, self.source.name
+    def _open(self, there: list[Generation], now: Generation | None) -> None:
+        """Open the file that the position is in, else where reading can go on."""
+        if self._position.offset == 0:
+            if now is not None:
+                self._begin(now)
+            return
+        same = [g for g in there if g.identity[0] == self._position.inode]
+        others = [*same, *(g for g in there if g not in same), *self._renamed(there)]
+        for generation in others:
+            if self._resume(generation):
+                return
+        if now is None:
+            return
+        line = self._position.line
+        self.notes.append(
+            "the file was replaced while nobody followed it, and the old one is not beside it: "
+            f"what it had after line {line - 1:,} is not read, so steps may be missing"
+        )
+        newer = [g for g in there if 0 < self._position.changed_ns < g.changed_ns]
+        self._begin(newer[-1] if newer else now)
+
+    def _written_anew(self, there: list[Generation]) -> None:
+        """The source was emptied: read what its copy has of it, then it from its beginning."""
+        self.close()
+        for generation in there:
+            if generation.path != self.source and self._resume(generation):
+                self.notes.append(
+                    f"the file was written anew: {generation.path.name} has what it was before"
+                )
+                return
+        self.notes.append(
+            "the file was written anew: it is read from its beginning; what it had after line "
+            f"{self._position.line - 1:,} and lost then was not read, so steps may be missing"
+        )
+        self._begin(there[0])
+
+    def _resume(self, generation: Generation) -> bool:
+        """Open ``generation`` if the position is in it."""
         try:
-            found = [p for p in folder.iterdir() if p.name.startswith(name) and p.name != name]
+            handle, fault = open_plain(generation.path)
         except OSError:
-            return []
-        return sorted(p for p in found if p.is_file())
+            return False
+        if not self._position.is_of(handle):
+            handle.close()
+            return False
+        self._take(generation, handle, fault)
+        return True
+
+    def _begin(self, generation: Generation) -> None:
+        """Open ``generation`` from its beginning; nothing is open if it is gone meanwhile."""
+        self._position, self._skipping = Position(), False
+        try:
+            handle, fault = open_plain(generation.path)
+        except OSError:
+            return
+        self._take(generation, handle, fault)
+
+    def _take(self, generation: Generation, handle: BinaryIO, fault: str | None) -> None:
+        self._handle, self._path, self._identity = handle, generation.path, generation.identity
+        # A file that was unpacked lies elsewhere, for as long as it is open.
+        self._plain = Path(handle.name)
+        self._last_form = None if self._plain != self._path else self._last_form
+        if fault is not None:
+            self.notes.append(fault)
+
+    def _following(self, there: list[Generation]) -> Generation | None:
+        """The file that was written after the one that is open; None where there is none yet."""
+        assert self._handle is not None
+        for age, generation in enumerate(there):
+            if generation.identity == self._identity:
+                return there[age - 1] if age else None
+        # It was packed or deleted since.
+        for age, generation in enumerate(there):
+            if self._is_of(generation.path):
+                return there[age - 1] if age else None
+        newer = [g for g in there if g.changed_ns >= self._changed_ns()]
+        return newer[-1] if newer else None
+
+    def _is_of(self, path: Path) -> bool:
+        try:
+            handle, _ = open_plain(path)
+        except OSError:
+            return False
+        with handle:
+            return self._position.is_of(handle)
+
+    def _changed_ns(self) -> int:
+        """When the open file was written last; that of a packed one is its own."""
+        assert self._handle is not None
+        found = os.fstat(self._handle.fileno())
+        if (found.st_ino, found.st_dev) == self._identity:
+            return found.st_mtime_ns
+        with contextlib.suppress(OSError):
+            return self._path.stat().st_mtime_ns
+        return self._position.changed_ns
+
+    def _renamed(self, there: list[Generation]) -> list[Generation]:
+        """Other files beside the source that may be the one that was read, whatever their names."""
+        folder, name = self.source.parent, self.source.name
+        known = {g.path for g in there}
+        found = []
+        with contextlib.suppress(OSError):
+            for path in sorted(folder.iterdir()):
+                if path.name.startswith(name) and path not in known and path.is_file():
+                    one = path.stat()
+                    found.append(Generation(path, (one.st_ino, one.st_dev), one.st_mtime_ns))
+        return found
 
     def _fetch(self, turned: bool) -> tuple[bytes, bool]:
         """Bytes after the position, and whether nobody will add to them."""
@@ -205,9 +309,13 @@ class Follower:
         try:
             form = self._reader.lines(self.source, self._options)
         except InputError:
-            if self._position.offset == 0 and self._is_young():
+            if self._path != self.source:
+                # The one that grows now has hardly begun, or is not there.
+                form = self._reader.lines(self._plain, self._options)
+            elif self._position.offset == 0 and self._is_young():
                 return None
-            raise
+            else:
+                raise
         if form is None:
             raise InputError(
                 "cannot be read while it grows",

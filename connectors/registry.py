@@ -8,6 +8,9 @@ from types import MappingProxyType
 
 from steptax.app.errors import NotFoundError
 from steptax.connectors.base import Connector
+from steptax.connectors.bench.mamf_finder import MamfFinderConnector
+from steptax.connectors.bench.nvbandwidth import NvbandwidthConnector
+from steptax.connectors.bench.superbench import SuperBenchConnector
 from steptax.connectors.devices.nvidia_smi import NvidiaSmiConnector
 from steptax.connectors.devices.nvml import NvmlConnector
 from steptax.connectors.devices.rocm_smi import RocmSmiConnector
@@ -21,6 +24,8 @@ from steptax.connectors.logs.megatron_scalars import MegatronScalarsConnector
 from steptax.connectors.logs.nemo import NemoConnector
 from steptax.connectors.logs.nvrx import NvrxConnector
 from steptax.connectors.logs.torchtitan import TorchtitanConnector
+from steptax.connectors.mlperf.mllog import MlperfLogConnector
+from steptax.connectors.mlperf.results import MlperfResultsConnector
 from steptax.connectors.money.aws_cur import AwsCurConnector
 from steptax.connectors.money.azure_cost import AzureCostConnector
 from steptax.connectors.money.focus import FocusConnector
@@ -53,11 +58,16 @@ _ALL: tuple[Connector, ...] = (
     AwsCurConnector(),
     AzureCostConnector(),
     PricesConnector(),
+    MlperfResultsConnector(),
+    MlperfLogConnector(),
     EventsConnector(),
     NcclInspectorConnector(),
     FlightRecorderConnector(),
     NcclRasConnector(),
     NcclTestsConnector(),
+    NvbandwidthConnector(),
+    MamfFinderConnector(),
+    SuperBenchConnector(),
     KinetoConnector(),
     MegatronConnector(),
     MegatronScalarsConnector(),

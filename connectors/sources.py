@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +117,14 @@ def is_packed(path: Path) -> bool:
     """Whether ``path`` is packed by gzip."""
     check_file(path)
     with path.open("rb") as handle:
-        return handle.read(len(_GZIP)) == _GZIP
+        return begins_packed(handle)
+
+
+def begins_packed(handle: BinaryIO) -> bool:
+    """Whether a file, open at its beginning, is packed by gzip; an empty one is not."""
+    found = handle.read(len(_GZIP)) == _GZIP
+    handle.seek(0)
+    return found
 
 
 def head(path: Path) -> bytes:

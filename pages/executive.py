@@ -8,7 +8,7 @@ from steptax.app.charts.fleet_tables import jobs_table, teams_table
 from steptax.app.charts.job_tables import ledger_table
 from steptax.app.charts.waterfall import units_of, waterfall_figure
 from steptax.app.views.models import ExecutiveView
-from steptax.pages import data, frame, parts, state, whole_bill
+from steptax.pages import brief, budget, data, frame, parts, state, whole_bill
 from steptax.pages.places import JOB_PAGE
 
 
@@ -19,10 +19,12 @@ def page() -> None:
     parts.sentence(view.sentence)
     parts.notes(view.warnings)
     _numbers(view)
+    budget.draw()
     _ledger(view)
     whole_bill.draw()
     _jobs(view)
     _teams(view)
+    brief.draw()
 
 
 def _numbers(view: ExecutiveView) -> None:

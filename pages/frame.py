@@ -15,10 +15,10 @@ from steptax.pages import data, parts, state
 _STYLE = """
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
-.st-key-kpis, .st-key-bill_numbers {
+.st-key-kpis, .st-key-kpis_budget, .st-key-bill_numbers {
   display: grid; grid-template-columns: repeat(auto-fit, minmax(148px, 1fr));
 }
-.st-key-kpis > *, .st-key-bill_numbers > * { width: auto !important; }
+.st-key-kpis > *, .st-key-kpis_budget > *, .st-key-bill_numbers > * { width: auto !important; }
 [data-testid="stMetricValue"] *, [data-testid="stMetricLabel"] * {
   white-space: normal !important; overflow: visible !important;
 }

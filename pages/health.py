@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
-from steptax.app.charts.fleet_tables import metrics_table, sources_table, stored_table
+from steptax.app.charts.fleet_tables import (
+    alerts_table,
+    gaps_table,
+    metrics_table,
+    score_table,
+    sources_table,
+    stored_table,
+)
 from steptax.app.charts.tables import records_table
 from steptax.pages import data, frame, parts
 
@@ -15,6 +22,7 @@ def page() -> None:
     frame.coverage(f"lake {data.settings().lake}")
     parts.sentence(view.sentence)
     parts.notes(view.warnings)
+    _alerts()
     parts.section("Sources")
     parts.rows("sources", sources_table(view))
     parts.download("sources", lambda: sources_table(view))
@@ -22,6 +30,10 @@ def page() -> None:
         parts.section("Recorders")
         parts.rows("recorders", records_table(view.recorders))
         parts.download("recorders", lambda: records_table(view.recorders))
+    if view.gaps:
+        parts.section("Gaps between samples of devices")
+        parts.rows("gaps", gaps_table(view))
+        parts.download("gaps", lambda: gaps_table(view))
     parts.section("Rejected rows")
     if view.rejects:
         parts.rows("rejects", records_table(view.rejects))
@@ -30,9 +42,31 @@ def page() -> None:
         st.markdown("None.")
     parts.section("Stored rows")
     parts.rows("stored", stored_table(view))
+    _score()
     parts.section("What each number means")
     parts.rows("metrics", metrics_table())
     parts.download("metrics", metrics_table)
+
+
+def _score() -> None:
+    parts.section("How good the detector is")
+    with frame.guarded("score_problem"):
+        score = data.score()
+        st.markdown(parts.plain(score.sentence))
+        parts.rows("score", score_table(score))
+        st.caption(
+            "Jobs with faults of every kind, made by steptax.benchmarks.product.faults; the other "
+            "two detectors saw the same jobs. docs/causes.md has the rules."
+        )
+
+
+def _alerts() -> None:
+    found = data.alerts()
+    if not found:
+        return
+    parts.section("Alerts")
+    parts.rows("alerts", alerts_table(found))
+    parts.download("alerts", lambda: alerts_table(found))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,20 @@ from steptax.app.errors import NotFoundError
 from steptax.app.metrics import METRICS
 from steptax.app.views.card_text import card_as_text
 from steptax.app.views.models import JobView
-from steptax.pages import collectives, data, drill, frame, parts, said, state, trace, unstepped
+from steptax.pages import (
+    collectives,
+    data,
+    devices,
+    drill,
+    frame,
+    parts,
+    quiet,
+    said,
+    state,
+    trace,
+    unstepped,
+    why,
+)
 
 _NUMBERS = (
     "straggler_tax_ratio",
@@ -46,6 +59,8 @@ def page() -> None:
         return
     live = is_live and chosen.live
     st.fragment(_body, run_every=data.LIVE_EVERY_S if live else None)(live)
+    quiet.draw(chosen.job_id, is_live=is_live)
+    devices.draw(chosen.job_id, top, is_live=is_live)
     collectives.draw(chosen.job_id, top, is_live=is_live)
     trace.draw(chosen.job_id, is_live=is_live)
 
@@ -68,6 +83,8 @@ def _body(live: bool) -> None:
         with right:
             _numbers(view)
             parts.notes(view.coverage.warnings)
+        with st.container():
+            why.draw(view)
         with st.container():
             drill.draw(view, LIVE_BYTES if live else PAGE_BYTES)
         with st.container():

@@ -34,6 +34,7 @@ BY: Final = "by"
 DENOMINATOR: Final = "denominator"
 ZONE: Final = "tz"
 BILL_UNIT: Final = "bill_unit"
+SIZE_UNIT: Final = "size_unit"
 
 WINDOWS: Final = ("100", "500", "2000", "all")
 DEFAULT_WINDOW: Final = "500"

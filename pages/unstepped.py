@@ -10,7 +10,7 @@ from steptax.app.errors import NotFoundError
 from steptax.app.metrics import METRICS
 from steptax.app.views.printed import beside
 from steptax.app.views.record import NO_CARD, RecordView
-from steptax.pages import collectives, data, frame, parts, said, state
+from steptax.pages import collectives, data, devices, frame, parts, said, state
 
 _NUMBERS = ("gpu_hours", "spend_usd", "scheduling_ratio", "goodput_ratio")
 
@@ -26,6 +26,7 @@ def draw(job_id: str, problem: NotFoundError, top: DeltaGenerator) -> None:
         _bill(record)
         said.scores_alone(reports)
         said.printed(reports, beside(reports, {}), loss_is_drawn=False)
+        devices.draw(job_id, top, is_live=False)
         collectives.draw(job_id, top, is_live=False)
 
 

@@ -13,6 +13,7 @@ from steptax.app.charts.fleet_bill import (
     bill_table,
     bill_units,
     groups_table,
+    invoices_table,
     not_billed_table,
     reconciliation_table,
 )
@@ -57,6 +58,8 @@ def draw() -> None:
         parts.rows("bill_groups", groups_table(bill))
         parts.download("bill_groups", lambda: groups_table(bill))
     st.caption(parts.plain(f"{bill.period} · {bill.denominator_text} · {bill.cost_basis}"))
+    for price in bill.prices:
+        st.caption(parts.plain(f"{price.badge} ({jobs_text(price.jobs)}, {price.offer.source})"))
     _reconciliation(bill)
     if bill.not_billed:
         with st.expander(f"{jobs_text(len(bill.not_billed))} without a bill, and why"):
@@ -107,3 +110,6 @@ def _reconciliation(bill: FleetBill) -> None:
     parts.download("reconciliation", lambda: reconciliation_table(bill))
     for text in found.notes:
         st.caption(parts.plain(text))
+    with st.expander(f"Invoices: {len(found.invoices):,}"):
+        parts.rows("invoices", invoices_table(bill))
+        parts.download("invoices", lambda: invoices_table(bill))

@@ -1,7 +1,8 @@
 """The whole check: format, lint, types, import contracts, tests. Stops at the first failure.
 
 Arguments go to pytest: ``python3 run.py test -k lake``. With ``--fast`` only pytest runs. Without
-arguments every connector also reads thousands of damaged inputs, in a process beside the tests.
+arguments the folders of tests run beside each other, and every connector also reads thousands of
+damaged inputs.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,11 +25,14 @@ STEPS: tuple[tuple[str, list[str]], ...] = (
     ("import contracts", [str(BIN / "lint-imports")]),
 )
 
-
-PYTEST = [sys.executable, "-m", "pytest", "-q"]
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 DAMAGE = "tests/connectors/test_mutations.py"
 #: Damaged inputs of each connector in the whole check; a run of that test alone makes fewer.
 DAMAGED_INPUTS = "5000"
+#: Folders whose tests run by themselves, the longest first; all others run together.
+LONG = ("app", "browser", "connectors", "pages")
+#: More would disturb tests that watch a live page.
+BESIDE = 2
 
 
 def main(arguments: list[str]) -> int:
@@ -42,10 +44,53 @@ def main(arguments: list[str]) -> int:
             return code
     if arguments or fast:
         return _step("tests", [*PYTEST, *arguments])
-    with _damage() as damage:
-        if code := _step("tests", [*PYTEST, f"--ignore={DAMAGE}"]):
-            return code
-        return damage()
+    return _beside(_parts())
+
+
+def _parts() -> dict[str, list[str]]:
+    """The tests in parts that know nothing of each other: name and what pytest is given."""
+    folders = sorted(p.name for p in (ROOT / "tests").iterdir() if any(p.glob("test_*.py")))
+    rest = [f"tests/{name}" for name in folders if name not in LONG]
+    parts = {f"tests/{name}": [f"tests/{name}"] for name in LONG if name in folders}
+    parts["tests/connectors"].append(f"--ignore={DAMAGE}")
+    return {"damaged inputs": [DAMAGE], **parts, " ".join(rest): rest}
+
+
+def _beside(parts: dict[str, list[str]]) -> int:
+    """Run ``parts``, a few at a time; each one's output when it ends. 0 where all passed."""
+    yielding = ["nice", "-n", "10"] if shutil.which("nice") else []
+    running: list[subprocess.Popen[str]] = []
+
+    def run(name: str, given: list[str]) -> tuple[str, int, str, float]:
+        begin = time.monotonic()
+        damage = given == [DAMAGE]
+        process = subprocess.Popen(
+            [*(yielding if damage else []), *PYTEST, *given],
+            cwd=ROOT,
+            env={**os.environ, "STEPTAX_FUZZ_INPUTS": DAMAGED_INPUTS} if damage else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        running.append(process)
+        said, _ = process.communicate()
+        return name, process.returncode, said, time.monotonic() - begin
+
+    worst = 0
+    pool = ThreadPoolExecutor(BESIDE)
+    try:
+        jobs = [pool.submit(run, name, given) for name, given in parts.items()]
+        for job in as_completed(jobs):
+            name, code, said, took_s = job.result()
+            state = "ok" if code == 0 else "FAILED"
+            sys.stdout.write(f"== {name}\n{said}== {name}: {state} ({took_s:.0f} s)\n")
+            sys.stdout.flush()
+            worst = worst or code
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in running:
+            process.kill()
+    return worst
 
 
 def _step(name: str, command: list[str]) -> int:
@@ -58,31 +103,6 @@ def _step(name: str, command: list[str]) -> int:
     )
     sys.stdout.flush()
     return code
-
-
-@contextmanager
-def _damage() -> Iterator[Callable[[], int]]:
-    """Read damaged inputs at low priority meanwhile; gives what waits for the end and tells it."""
-    yielding = ["nice", "-n", "10"] if shutil.which("nice") else []
-    command = [*yielding, *PYTEST, DAMAGE, "-p", "no:cacheprovider"]
-    environment = {**os.environ, "STEPTAX_FUZZ_INPUTS": DAMAGED_INPUTS}
-    with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT
-        )
-
-        def end() -> int:
-            code = process.wait()
-            said.seek(0)
-            state = "ok" if code == 0 else "FAILED"
-            sys.stdout.write(f"== damaged inputs\n{said.read()}== damaged inputs: {state}\n")
-            return code
-
-        try:
-            yield end
-        finally:
-            process.kill()
-            process.wait()
 
 
 if __name__ == "__main__":

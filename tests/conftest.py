@@ -37,18 +37,19 @@ def steptax(
     """Run a command on a lake of the test's own; returns what ``--json`` prints.
 
     ``steptax("job", "x")`` gives the data of a success; ``steptax("job", "x", fails=2)`` the
-    error of a command that must leave with that exit code.
+    error of a command that must leave with that exit code; ``exits=3`` the data of a success that
+    leaves with another code than 0.
     """
     monkeypatch.setenv("STEPTAX_LAKE", str(tmp_path / "lake"))
     monkeypatch.delenv("STEPTAX_PRICE_USD_PER_GPU_HOUR", raising=False)
 
-    def run(*arguments: object, fails: int = 0) -> Any:
+    def run(*arguments: object, fails: int = 0, exits: int = 0) -> Any:
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", ["steptax", *map(str, arguments), "--json"])
         with pytest.raises(SystemExit) as left:
             main()
         printed = orjson.loads(capsys.readouterr().out)
-        assert left.value.code == fails, printed
+        assert left.value.code == (fails or exits), printed
         assert printed["ok"] is (fails == 0)
         return printed["error"] if fails else printed["data"]
 

@@ -27,6 +27,7 @@ class Field:
 def card_fields(view: JobView) -> tuple[Field, ...]:
     """Every line of the card, top to bottom; what cannot be known says why."""
     card = view.card
+    cause, seen = card.cause_titles
     fields = [
         _measure(
             "job_utilisation",
@@ -69,7 +70,7 @@ def card_fields(view: JobView) -> tuple[Field, ...]:
             "persistence",
             card.persistence,
             "persistence_ratio",
-            "of the steps",
+            f"of the {card.persistence_of}",
         ),
         _measure(
             "stability",
@@ -79,8 +80,8 @@ def card_fields(view: JobView) -> tuple[Field, ...]:
             "of the slow steps",
         ),
         *_since(card),
-        Field("probable_cause", "probable cause", card.probable_cause),
-        *(Field("evidence_for", "for it", text) for text in card.evidence_for),
+        Field("probable_cause", cause, card.probable_cause),
+        *(Field("evidence_for", seen, text) for text in card.evidence_for),
         *(Field("evidence_against", "against it", text) for text in card.evidence_against),
         *(Field("would_settle", "would settle it", text) for text in card.would_settle),
         *_costs(view),

@@ -221,13 +221,44 @@ def reconciliation_table(view: FleetBill) -> Table:
     rows = (
         ("billed", found.billed_cost, "as invoiced"),
         ("effective", found.effective_cost, "amortised = jobs + unallocated + unexplained"),
-        ("jobs", found.jobs_cost, "of the time that jobs held devices"),
+        ("jobs", found.jobs_cost, "of what jobs held, or what tags name"),
+        *((f"jobs, by {how}", cost, "part of it") for how, cost in found.by_means.items()),
         ("unallocated", found.unallocated_cost, "held by no job, or a commitment not used"),
         ("unexplained", found.unexplained_cost, "of resources that no job is known to run on"),
     )
     share = found.unexplained.value
     note = None if share is None else f"{format_share(share)} of the effective cost is unexplained"
     return Table(columns, rows, note=note)
+
+
+def invoices_table(view: FleetBill) -> Table:
+    """Every invoice, whole, in its own currency."""
+    columns = (
+        Column("provider", "provider", "text"),
+        Column("invoice", "invoice", "text"),
+        Column("currency", "currency", "text"),
+        Column("charges", "charges", "number"),
+        Column("billed", "billed", "number"),
+        Column("effective", "effective", "number"),
+        Column("contracted", "contracted", "number"),
+        Column("list", "list", "number"),
+        Column("by_category", "billed by category", "text"),
+    )
+    rows = [
+        (
+            one.provider,
+            one.name,
+            one.currency or "not stated",
+            one.charges,
+            one.billed_cost,
+            one.effective_cost,
+            one.contracted_cost,
+            one.list_cost,
+            ", ".join(f"{name} {cost:,.2f}" for name, cost in one.billed_by_category.items()),
+        )
+        for one in view.reconciliation.invoices
+    ]
+    return table(columns, rows)
 
 
 def not_billed_table(view: FleetBill) -> Table:

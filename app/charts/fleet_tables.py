@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.metrics import METRICS
+from steptax.app.views.detector_score import DETECTORS, FIGURES, DetectorScore
 from steptax.app.views.models import HealthView, JobSummary
 
 
@@ -66,6 +67,58 @@ def sources_table(view: HealthView) -> Table:
         Column("state", "state", "text"),
     )
     rows = [[getattr(source, column.key) for column in columns] for source in view.sources]
+    return table(columns, rows)
+
+
+def alerts_table(alerts: Sequence[Mapping[str, Any]]) -> Table:
+    """Alerts, open ones first, with what was said and who was told."""
+    columns = (
+        Column("rule", "rule", "text", width_px=150),
+        Column("job", "job", "text", width_px=160),
+        Column("severity", "severity", "text"),
+        Column("fired_us", "fired", "time"),
+        Column("cleared_us", "cleared", "time", "empty: it is open"),
+        Column("text", "what was said", "text", width_px=420),
+        Column("told", "told", "text", width_px=320),
+    )
+    return table(columns, [[alert[column.key] for column in columns] for alert in alerts])
+
+
+def score_table(score: DetectorScore) -> Table:
+    """The detector's own score beside two others on the same jobs."""
+    columns = (
+        Column("figure", "figure", "text", width_px=320),
+        Column("target", "target", "number"),
+        *(Column(name, title, "number") for name, title in DETECTORS.items()),
+    )
+    rows = [
+        [FIGURES[name], target, *(values[detector] for detector in DETECTORS)]
+        for name, target, values in score.rows
+    ]
+    return table(columns, rows)
+
+
+def gaps_table(view: HealthView) -> Table:
+    """Where samples of devices are missing, newest first."""
+    columns = (
+        Column("start_us", "from", "time"),
+        Column("end_us", "until", "time"),
+        Column("where", "of", "text"),
+        Column("devices", "devices", "count"),
+        Column("hours", "device-hours not known", "number"),
+        Column("state", "state", "text"),
+    )
+    rows = [
+        (
+            gap.start_us,
+            gap.end_us,
+            gap.where,
+            gap.devices,
+            gap.without_us / 3.6e9,
+            "no sample since" if gap.is_open else "over",
+        )
+        for gap in reversed(view.gaps)
+    ]
     return table(columns, rows)
 
 

@@ -11,6 +11,7 @@ from steptax.app.charts.focus import time_unit
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.charts.timeline import phase_title, phases_of
 from steptax.app.views.models import FloatArray, Grid, HeatMap, JobView, LedgerLine, StepTimeline
+from steptax.app.views.quiet_failures import QuietFailures
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -177,3 +178,20 @@ def _time(name: str, title: str, unit: str, about: str | None = None) -> Column:
 
 def _known(values: FloatArray) -> list[float | None]:
     return [None if np.isnan(value) else float(value) for value in values]
+
+
+def quiet_table(view: QuietFailures) -> Table:
+    """What slows a job without stopping it, a line per number."""
+    columns = (
+        Column("failure", "failure", "text", width_px=190),
+        Column("title", "what", "text", width_px=230),
+        Column("found", "found", "text", width_px=320),
+        Column("value", "value", "number"),
+        Column("unit", "unit", "text"),
+        Column("note", "note", "text", width_px=160),
+    )
+    rows = [
+        [line.failure, line.title, line.text, line.measure.value, line.measure.unit, line.note]
+        for line in view.lines
+    ]
+    return table(columns, rows)

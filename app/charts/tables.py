@@ -90,7 +90,10 @@ class Table:
         writer.writerow([column.key for column in self.columns])
         for row in self.rows:
             writer.writerow(
-                [_cell(value, column.kind) for value, column in zip(row, self.columns, strict=True)]
+                [
+                    csv_cell(value, column.kind)
+                    for value, column in zip(row, self.columns, strict=True)
+                ]
             )
         return out.getvalue()
 
@@ -195,7 +198,8 @@ def _typed(value: Any, kind: Kind) -> Any:
     return int(value) if kind in {"count", "time"} else float(value)
 
 
-def _cell(value: Any, kind: Kind) -> Any:
+def csv_cell(value: Any, kind: Kind) -> Any:
+    """``value`` as a file of data holds it; no text that a spreadsheet would run as a formula."""
     if value is None:
         return ""
     if kind == "time":

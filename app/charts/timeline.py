@@ -17,6 +17,7 @@ PHASE_ORDER = (
     "gc",
     "other",
     "checkpoint",
+    "collective",
     "communication",
     "unmeasured",
     "wait",
@@ -31,6 +32,7 @@ _LOOK = {
     "gc": (PURPLE, "x"),
     "other": ("#8A94A3", "|"),
     "checkpoint": (GREEN, "+"),
+    "collective": ("#A6761D", "x"),
     "communication": (SKY, ""),
     "wait": (VERMILLION, "/"),
     "transfer": (SKY, "."),
@@ -38,7 +40,12 @@ _LOOK = {
 
 _PARTS = {"last to arrive": "last", "chosen": "chosen", "median": "median"}
 
-_TITLES = {"h2d": "host-to-device copy", "gc": "garbage collector", "wait": "waiting for peers"}
+_TITLES = {
+    "h2d": "host-to-device copy",
+    "gc": "garbage collector",
+    "wait": "waiting for peers",
+    "collective": "own time in the collective",
+}
 
 
 def phase_title(phase: str) -> str:

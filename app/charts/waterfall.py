@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import plotly.graph_objects as go
 
 from steptax.app.charts.style import blank, pattern
-from steptax.app.format import format_value
+from steptax.app.format import format_exact, format_value
 from steptax.app.theme import Palette
 from steptax.app.views.models import LedgerLine
 
 Unit = Literal["$", "%", "GPU-hours"]
 
+Look = Literal["neutral", "loss", "gain"]
+"""Fields of a palette."""
+
 _FORMAT_UNIT = {"$": "USD", "%": "ratio", "GPU-hours": "GPU-hours"}
 _SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class WaterfallBar:
+    """One bar, in the unit that was asked for."""
+
+    title: str
+    size: float
+    base: float
+    """Where it begins."""
+    look: Look
+    text: str
+    """The amount, and its share."""
 
 
 def units_of(ledger: Sequence[LedgerLine]) -> tuple[Unit, ...]:
@@ -39,8 +56,10 @@ def amount(line: LedgerLine, unit: Unit) -> float | None:
     return line.share
 
 
-def waterfall_figure(ledger: Sequence[LedgerLine], unit: Unit, palette: Palette) -> go.Figure:
-    """Paid at the top, each loss taken away, then what is no loss.
+def waterfall_bars(
+    ledger: Sequence[LedgerLine], unit: Unit, *, full: bool = False
+) -> tuple[WaterfallBar, ...]:
+    """Paid at the top, each loss taken away, then what is no loss; ``full``: to the cent.
 
     Buckets that hold nothing or were not measured have no bar; the table lists them.
     """
@@ -51,36 +70,43 @@ def waterfall_figure(ledger: Sequence[LedgerLine], unit: Unit, palette: Palette)
     seen = [(line, value) for line, value in known if value > 0]
     losses = sorted(((n, v) for n, v in seen if n.is_loss), key=lambda item: -item[1])
     rest = [(line, value) for line, value in seen if not line.is_loss]
+    # The share is that of the time: cents are too coarse to divide.
+    whole = 1.0 if known else None
+    bars = [WaterfallBar("paid", paid, 0.0, "neutral", _label(paid, whole, unit, full=full))]
     # A bar floats from `base`; each loss begins where what is left of the paid amount ends.
-    names, sizes, bases, colours, patterns = ["paid"], [paid], [0.0], [palette.neutral], [""]
-    shares: list[float | None] = [1.0 if known else None]
     left = paid
     for line, value in losses:
         left -= value
-        names.append(line.title)
-        sizes.append(value)
-        shares.append(line.share)
-        bases.append(left)
-        colours.append(palette.loss)
-        patterns.append("/")
+        bars.append(
+            WaterfallBar(
+                line.title, value, left, "loss", _label(value, line.share, unit, full=full)
+            )
+        )
     base = 0.0
     for line, value in rest:
-        names.append(line.title)
-        sizes.append(value)
-        shares.append(line.share)
-        bases.append(base)
+        look: Look = "gain" if line.bucket in ("compute", "useful") else "neutral"
+        bars.append(
+            WaterfallBar(line.title, value, base, look, _label(value, line.share, unit, full=full))
+        )
         base += value
-        colours.append(palette.gain if line.bucket == "compute" else palette.neutral)
-        patterns.append("")
+    return tuple(bars)
+
+
+def waterfall_figure(ledger: Sequence[LedgerLine], unit: Unit, palette: Palette) -> go.Figure:
+    """``waterfall_bars`` as a picture."""
+    bars = waterfall_bars(ledger, unit)
+    paid = bars[0].size
+    names = [bar.title for bar in bars]
+    colours = [getattr(palette, bar.look) for bar in bars]
+    patterns = ["/" if bar.look == "loss" else "" for bar in bars]
     # The amount stands with the name: beside the bar it would take width that a telephone lacks.
-    # The share is that of the time: cents are too coarse to divide.
-    amounts_text = [_label(*bar, unit) for bar in zip(sizes, shares, strict=True)]
+    amounts_text = [bar.text for bar in bars]
     figure = blank(24 + 48 * len(names))
     figure.add_trace(
         go.Bar(
             y=names,
-            x=sizes,
-            base=bases,
+            x=[bar.size for bar in bars],
+            base=[bar.base for bar in bars],
             orientation="h",
             marker={"color": colours, "pattern": pattern(patterns, palette)},
             customdata=amounts_text,
@@ -103,9 +129,10 @@ def waterfall_figure(ledger: Sequence[LedgerLine], unit: Unit, palette: Palette)
     return figure
 
 
-def _label(value: float, share: float | None, unit: Unit) -> str:
+def _label(value: float, share: float | None, unit: Unit, *, full: bool) -> str:
     """Amount, and its share where the amount is not a share already."""
-    text = format_value(value, _FORMAT_UNIT[unit])
+    write = format_exact if full and unit != "%" else format_value
+    text = write(value, _FORMAT_UNIT[unit])
     if unit == "%" or share is None:
         return text
     return f"{text} · {format_value(share, 'ratio')}"

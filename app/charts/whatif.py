@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
 from steptax.app.charts.style import blank, pattern
+from steptax.app.compute.calculators.base import Swing
 from steptax.app.format import format_value
 from steptax.app.theme import BLUE, ORANGE, SKY, VERMILLION, Palette
 from steptax.app.views.whatif_models import Answer, Composition, Curve, Line
@@ -183,11 +185,24 @@ def _marker(figure: go.Figure, curve: Curve, place: tuple[float, float], palette
 
 def tornado_figure(answer: Answer, palette: Palette) -> go.Figure | None:
     """How far the headline moves with each input, the widest first; None when nothing moves it."""
-    value, unit = answer.headline.measure.value, answer.headline.measure.unit
+    headline = answer.headline
+    measure = headline.measure
+    return swings_figure(
+        answer.swings, answer.swing_labels, measure.value, measure.unit, headline.title, palette
+    )
+
+
+def swings_figure(
+    swings: Sequence[Swing],
+    labels: Mapping[str, str],
+    value: float | None,
+    unit: str,
+    title: str,
+    palette: Palette,
+) -> go.Figure | None:
+    """Bars from ``value`` to both ends of each swing; None when nothing moves it."""
     shown = [
-        swing
-        for swing in answer.swings
-        if swing.low_output is not None and swing.high_output is not None
+        swing for swing in swings if swing.low_output is not None and swing.high_output is not None
     ][:_TORNADO_ROWS]
     if value is None or not shown:
         return None
@@ -207,8 +222,8 @@ def tornado_figure(answer: Answer, palette: Palette) -> go.Figure | None:
                 orientation="h",
                 marker={"color": colour, "pattern": pattern(shape, palette), "line": {"width": 0}},
                 customdata=[
-                    f"{answer.swing_labels[key]}: {format_value(end, '')}<br>"
-                    f"{answer.headline.title} {format_value(output, unit)}"
+                    f"{labels[key]}: {format_value(end, '')}<br>"
+                    f"{title} {format_value(output, unit)}"
                     for key, (end, output) in zip(names, ends, strict=True)
                 ],
                 hovertemplate="%{customdata}<extra></extra>",
@@ -217,7 +232,7 @@ def tornado_figure(answer: Answer, palette: Palette) -> go.Figure | None:
     figure.add_vline(x=value, line={"color": palette.text, "width": 1})
     figure.update_layout(barmode="overlay", bargap=0.35, dragmode=False)
     figure.update_xaxes(
-        title={"text": answer.headline.title},
+        title={"text": title},
         tickformat=".4~p" if unit == "ratio" else ",.4~g",
         fixedrange=True,
     )
@@ -228,7 +243,7 @@ def tornado_figure(answer: Answer, palette: Palette) -> go.Figure | None:
         tickmode="array",
         tickvals=names,
         ticktext=[
-            f"{_wrap(answer.swing_labels[s.parameter])}<br>"
+            f"{_wrap(labels[s.parameter])}<br>"
             f"{format_value(s.low_input, '')} … {format_value(s.high_input, '')}"
             for s in shown
         ],

@@ -185,9 +185,8 @@ def _describe(chosen: Calculator[Any, Any]) -> None:
     console.print(
         "\n--job ID starts from what that job measured (with --window STEPS, --lake PATH); "
         "--price USD is the price per GPU-hour.",
-        markup=False,
     )
-    console.print(f"\n{chosen.page}", markup=False)
+    console.print(f"\n{chosen.page}")
 
 
 def _print(result: Result, inputs: tuple[GivenInput, ...], source: JobInputs | None) -> None:
@@ -199,13 +198,13 @@ def _print(result: Result, inputs: tuple[GivenInput, ...], source: JobInputs | N
         ]
         console.print(table_of(f"Inputs, from {source.basis}", ("flag", "value", ""), rows))
         console.print("")
-    console.print(result.sentence, markup=False)
+    console.print(result.sentence)
     rows = [[name, format_measure(measure)] for name, measure in result.measures().items()]
     console.print(table_of("", ("measure", "value"), rows))
     unit, band = result.main.unit, result.band
     if band.low is not None and band.high is not None:
         ends = f"{format_value(band.low, unit)} .. {format_value(band.high, unit)}"
-        console.print(f"{result.headline} lies in {ends}: {band.basis}", markup=False)
+        console.print(f"{result.headline} lies in {ends}: {band.basis}")
     if result.sensitivity:
 
         def end(value: float | None) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root
-from steptax.app.commands.output import console, print_json
+from steptax.app.commands.output import console, print_json, print_note
 from steptax.app.errors import UserError
 
 TokenFlag = Annotated[
@@ -68,7 +68,7 @@ def collect_command(
         console.print(f"Collecting into {root} at {service.url} (Ctrl-C stops it)")
         console.print(f'In the training script: StepRecorder("{service.url}", ...)')
         for note in notes:
-            console.print(f"[yellow]note:[/yellow] {note}")
+            print_note(note)
 
     _stop_on_terminate()
     with contextlib.suppress(KeyboardInterrupt):

@@ -8,10 +8,9 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root
-from steptax.app.commands.output import console, show, table_of
+from steptax.app.commands.output import console, print_wide, show, table_of
 from steptax.app.compute.collective_arrivals import CollectiveArrivals
 from steptax.app.compute.collective_bandwidth import BenchSweep, SizeBandwidth, SweepPoint
 from steptax.app.compute.hang import Hang
@@ -234,8 +233,8 @@ def _more(count: int) -> None:
 
 def _say(text: str, style: str | None = None) -> None:
     """Print a text in which names of a file may stand: no bracket in it is a style."""
-    console.print(text, style=style, markup=False)
+    console.print(text, style=style)
 
 
 def _table(title: str, columns: tuple[str, ...], rows: list[list[str]]) -> None:
-    console.print(table_of(escape(title), columns, [[escape(c) for c in row] for row in rows]))
+    print_wide(table_of(title, columns, rows))

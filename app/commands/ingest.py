@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +33,7 @@ def ingest_command(
     mapping: Annotated[
         list[str] | None,
         typer.Option(
-            "--map", metavar="OURS=THEIRS", help="column mapping; sums as a+b; repeatable"
+            "--map", metavar="OURS=THEIRS", help="column mapping; sums as a+b-c; repeatable"
         ),
     ] = None,
     time_unit: Annotated[
@@ -67,6 +68,10 @@ def ingest_command(
     observed_on: Annotated[
         str | None,
         typer.Option("--observed-on", metavar="DATE", help="day of prices that name none"),
+    ] = None,
+    decimal: Annotated[
+        str | None,
+        typer.Option("--decimal", metavar="SIGN", help="of bills: point, comma; else as it looks"),
     ] = None,
     host: Annotated[
         str | None, typer.Option("--host", help="node of device samples; else the file's name")
@@ -111,9 +116,10 @@ def ingest_command(
                 ("loss_tag", loss_tag),
                 ("host", host),
                 ("timezone", timezone),
-                ("accept_prices", accept_prices or None),
+                ("accept_prices", getpass.getuser() if accept_prices else None),
                 ("observed_on", observed_on),
                 ("provider", provider),
+                ("decimal", decimal),
                 ("at", at),
                 ("from", start),
                 ("to", end),
@@ -136,10 +142,10 @@ def ingest_command(
             results.append(ingest_file(store, kind, path, options))
     tables: dict[str, dict[str, int]] = {}
     for result in results:
-        for field in ("accepted", "rejected", "stored_before"):
+        for field in ("accepted", "rejected", "stored_before", "conflicting"):
             for table, count in getattr(result, field).items():
                 row = tables.setdefault(table, {"accepted": 0, "rejected": 0, "stored_before": 0})
-                row[field] += count
+                row[field] = row.get(field, 0) + count
     data: dict[str, Any] = {
         "tables": tables,
         "rejects": [
@@ -176,11 +182,14 @@ def _print(results: list[IngestResult], data: dict[str, Any]) -> None:
     for result in results:
         state = "was stored before" if result.already else "stored"
         console.print(f"{result.source}: {state}")
+    shown = ["accepted", "rejected", "stored_before"]
+    if any("conflicting" in counts for counts in data["tables"].values()):
+        shown.append("conflicting")
     rows = [
-        [name, *(f"{counts[c]:,}" for c in ("accepted", "rejected", "stored_before"))]
-        for name, counts in data["tables"].items()
+        [name, *(f"{counts.get(c, 0):,}" for c in shown)] for name, counts in data["tables"].items()
     ]
-    console.print(table_of("", ("table", "accepted", "rejected", "stored before"), rows))
+    heads = ("table", *(c.replace("_", " ") for c in shown))
+    console.print(table_of("", heads, rows))
     for reject in data["rejects"]:
         place = f"line {reject['row']}" if reject["row"] else "no line"
         field = f", {reject['field']}" if reject["field"] else ""

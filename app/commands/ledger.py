@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
-from steptax.app.commands.output import console, show, table_of
+from steptax.app.commands.output import console, print_wide, show, table_of
 from steptax.app.errors import UserError
 from steptax.app.format import format_share, format_value
+from steptax.app.views.bill_rules import amounts_of, read_rules, with_options
 from steptax.app.views.fleet_bill import fleet_bill
 from steptax.app.views.fleet_bill_models import (
     DENOMINATORS,
     LEVELS,
     FleetBill,
     FleetGroup,
+    Invoice,
     jobs_text,
 )
 from steptax.app.views.fleet_groups import cost_text
+from steptax.app.views.offers import OfferFilter
 from steptax.app.views.workspace import open_workspace
 
 S_PER_HOUR = 3600.0
-MAX_WIDTH = 240
 #: Groups and jobs without a bill that are listed in a terminal.
 LISTED = 50
 #: Groups whose buckets stand side by side in a terminal.
@@ -62,12 +64,39 @@ def ledger_command(
     jobs: Annotated[
         list[str] | None, typer.Option("--job", metavar="ID", help="this job only; may be repeated")
     ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option("--bill-rules", metavar="FILE", help="TOML: [tags] [resources] [rates]"),
+    ] = None,
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="WHAT=TAG", help="tag that names a job, team, project, ..."),
+    ] = None,
+    resources: Annotated[
+        list[str] | None,
+        typer.Option("--resource", metavar="ID=HOST", help="host that a resource of the bill is"),
+    ] = None,
+    rates: Annotated[
+        list[str] | None,
+        typer.Option("--rate", metavar="CURRENCY=USD", help="USD for one of it: --rate EUR=1.08"),
+    ] = None,
+    invoiced: Annotated[
+        list[str] | None,
+        typer.Option("--invoiced", metavar="INVOICE=AMOUNT", help="what an invoice is about"),
+    ] = None,
+    provider: Annotated[
+        str | None, typer.Option("--provider", help="connected prices of this seller only")
+    ] = None,
+    term: Annotated[str | None, typer.Option("--term", help="of this term: on-demand, 1y")] = None,
+    region: Annotated[str | None, typer.Option("--region", help="of this region only")] = None,
+    segment: Annotated[str | None, typer.Option("--segment", help="of this segment only")] = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Every GPU-second and dollar of all jobs in one bucket: by team, project, day, month."""
+    ws = open_workspace(lake_root(lake))
     view = fleet_bill(
-        open_workspace(lake_root(lake)),
+        ws,
         by=by,
         denominator=denominator,
         tz=tz,
@@ -75,13 +104,16 @@ def ledger_command(
         first=day_of(first, "--from"),
         last=day_of(last, "--to"),
         job_ids=jobs or (),
+        rules=with_options(
+            read_rules(rules or ws.settings.bill_rules),
+            tags=tags or (),
+            resources=resources or (),
+            rates=rates or (),
+        ),
+        invoiced=amounts_of(invoiced or (), "--invoiced"),
+        offers=OfferFilter(provider, segment, term, region),
     )
     show(view.as_json(), as_json=as_json, text=lambda: print_bill(view), warnings=view.warnings)
-
-
-def _print_table(table: Table) -> None:
-    """At its own width: a terminal that is narrower breaks lines, never numbers."""
-    Console(highlight=False, width=MAX_WIDTH).print(table)
 
 
 def day_of(text: str | None, flag: str) -> date | None:
@@ -96,9 +128,11 @@ def day_of(text: str | None, flag: str) -> date | None:
 
 def print_bill(view: FleetBill) -> None:
     """The whole bill as tables for a terminal."""
-    console.print(view.sentence, markup=False)
-    console.print(f"{view.period} · percentages of {view.denominator_text}", markup=False)
-    console.print(f"cost: {view.cost_basis}", markup=False)
+    console.print(view.sentence)
+    console.print(f"{view.period} · percentages of {view.denominator_text}")
+    console.print(f"cost: {view.cost_basis}")
+    for one in view.prices:
+        console.print(f"  {one.badge} ({jobs_text(one.jobs)}, {one.offer.source})")
     if view.total is not None:
         console.print("")
         _print_groups(view, view.total)
@@ -142,19 +176,19 @@ def _print_groups(view: FleetBill, total: FleetGroup) -> None:
     ]
     cost = ("cost",) if total.cost is not None else ()
     names = (view.by, "jobs", "GPU-hours", "of all", *cost, *(title for _, title, _ in factors))
-    _print_table(table_of(f"By {view.by}; ratios of {view.denominator} time", names, rows))
+    print_wide(table_of(f"By {view.by}; ratios of {view.denominator} time", names, rows))
     if len(view.groups) > LISTED:
         console.print(f"... and {len(view.groups) - LISTED:,} more groups; --json prints all")
     for group in shown:
         if group.cost_note:
-            console.print(f"{group.name}: cost {group.cost_note}", markup=False)
+            console.print(f"{group.name}: cost {group.cost_note}")
     said: dict[str, list[str]] = {}
     for name, title, _ in _FACTORS:
         measure = total.metrics[name]
         for text in (*([measure.reason] if measure.reason else []), *measure.warnings):
             said.setdefault(text, []).append(title)
     for text, titles in said.items():
-        console.print(f"{', '.join(titles)}: {text}", markup=False)
+        console.print(f"{', '.join(titles)}: {text}")
 
 
 def _print_buckets(view: FleetBill, total: FleetGroup) -> None:
@@ -174,20 +208,20 @@ def _print_buckets(view: FleetBill, total: FleetGroup) -> None:
     ]
     cost = ("cost",) if total.cost is not None else ()
     names = ("no.", "bucket", "GPU-hours", f"of {view.denominator}", *cost, *shares)
-    _print_table(table_of(f"Every bucket; shares of {view.denominator} time", names, rows))
+    print_wide(table_of(f"Every bucket; shares of {view.denominator} time", names, rows))
     said: dict[str, list[str]] = {}
     for line in total.lines:
         if line.note:
             unknown = "" if line.gpu_seconds is not None else " unknown"
             said.setdefault(line.note, []).append(f"{line.number}{unknown}")
     for note, numbers in said.items():
-        console.print(f"{', '.join(numbers)}: {note}", markup=False)
+        console.print(f"{', '.join(numbers)}: {note}")
 
 
 def _print_reconciliation(view: FleetBill) -> None:
     found = view.reconciliation
     if found.effective_cost is None:
-        console.print(f"Not reconciled: {found.reason}", markup=False)
+        console.print(f"Not reconciled: {found.reason}")
         return
     rows = [
         [title, cost_text(cost, found.currency)]
@@ -195,16 +229,45 @@ def _print_reconciliation(view: FleetBill) -> None:
             ("billed, as invoiced", found.billed_cost),
             ("effective cost", found.effective_cost),
             ("  jobs", found.jobs_cost),
+            *((f"    by {means}", cost) for means, cost in found.by_means.items()),
             ("  unallocated", found.unallocated_cost),
             ("  unexplained", found.unexplained_cost),
         )
     ]
-    _print_table(table_of("Against the bill", ("", "cost"), rows))
+    print_wide(table_of("Against the bill", ("", "cost"), rows))
     console.print(f"unexplained: {format_share(found.unexplained.value)} of the effective cost")
     if found.uncharged_gpu_hours:
         console.print(f"{_hours(found.uncharged_gpu_hours)} GPU-hours of jobs are in no charge")
     for note in found.notes:
-        console.print(note, markup=False)
+        console.print(note)
+    _print_invoices(found.invoices)
+
+
+def _print_invoices(invoices: Sequence[Invoice]) -> None:
+    told = any(one.stated is not None for one in invoices)
+    rows = [
+        [
+            one.provider,
+            one.name,
+            f"{one.charges:,}",
+            *(
+                cost_text(cost, one.currency)
+                for cost in (
+                    one.billed_cost,
+                    one.effective_cost,
+                    one.contracted_cost,
+                    one.list_cost,
+                    *((one.stated, one.difference) if told else ()),
+                )
+            ),
+        ]
+        for one in invoices[:LISTED]
+    ]
+    stated = ("invoiced", "difference") if told else ()
+    names = ("provider", "invoice", "charges", "billed", "effective", "contracted", "list", *stated)
+    print_wide(table_of("Invoices, whole, each in its own currency", names, rows))
+    if len(invoices) > LISTED:
+        console.print(f"... and {len(invoices) - LISTED:,} more invoices; --json prints all")
 
 
 def _print_not_billed(view: FleetBill) -> None:
@@ -212,8 +275,6 @@ def _print_not_billed(view: FleetBill) -> None:
         return
     listed = view.not_billed[:LISTED]
     rows = [[one.job_id, one.reason] for one in listed]
-    _print_table(
-        table_of(f"{jobs_text(len(view.not_billed))} without a bill", ("job", "why"), rows)
-    )
+    print_wide(table_of(f"{jobs_text(len(view.not_billed))} without a bill", ("job", "why"), rows))
     if len(view.not_billed) > len(listed):
         console.print(f"... and {len(view.not_billed) - len(listed):,} more; --json prints all")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,4 +59,18 @@ def price_of(flag: str | None) -> Decimal | None:
             where="--price",
             hint="for example --price 2.00",
         )
+    from steptax.app.compute.calculators.parameter import LARGEST
+
+    if price > LARGEST["USD/GPU-hour"]:
+        raise UserError(
+            f"expected a price of at most {LARGEST['USD/GPU-hour']:,.0f} USD per GPU-hour, "
+            f"found {flag!r}",
+            where="--price",
+            hint="the price of one GPU for one hour, not of a node or a month",
+        )
     return price
+
+
+def lake_words(flag: Path | None) -> str:
+    """What a printed next command needs to find the same lake: `` --lake PATH``, or nothing."""
+    return "" if flag is None else f" --lake {shlex.quote(str(flag))}"

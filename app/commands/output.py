@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -17,14 +19,39 @@ from steptax.app.errors import SteptaxError, UserError
 
 EXIT_USER = 2
 EXIT_OURS = 1
+#: The command did its work, and what it judged is refused (``bench accept``).
+EXIT_REJECT = 3
+MAX_WIDTH = 240
 
-console = Console(highlight=False, soft_wrap=True)
+#: What a terminal would obey: control characters, and marks that reverse the writing.
+_CONTROLS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
+
+
+class PlainConsole(Console):
+    """Prints text as it is: names of jobs and hosts are neither markup nor orders to a terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print with every control character shown as a replacement character."""
+        super().print(*(plain(o) if isinstance(o, str) else o for o in objects), **options)
+
+
+def plain(text: str) -> str:
+    """``text`` with every control character but tab and line end replaced."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+console = PlainConsole(soft_wrap=True)
 
 
 def _default(value: Any) -> Any:
     """What JSON has no word for; a Decimal keeps its digits, as a number."""
     if hasattr(value, "as_json"):
         return value.as_json()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, (set, frozenset, tuple)):
@@ -36,7 +63,13 @@ def _default(value: Any) -> Any:
 
 def print_json(body: dict[str, Any]) -> None:
     """Print one JSON object and nothing else."""
-    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    # Passed through, since orjson would take a measure apart instead of asking it.
+    options = (
+        orjson.OPT_INDENT_2
+        | orjson.OPT_SERIALIZE_NUMPY
+        | orjson.OPT_NON_STR_KEYS
+        | orjson.OPT_PASSTHROUGH_DATACLASS
+    )
     sys.stdout.write(orjson.dumps(body, default=_default, option=options).decode() + "\n")
     sys.stdout.flush()
 
@@ -54,7 +87,13 @@ def show(
         return
     text()
     for warning in warnings:
-        console.print(f"[yellow]note:[/yellow] {warning}")
+        print_note(warning)
+
+
+def print_note(text: str) -> None:
+    """One remark beside a result."""
+    console.print("note:", style="yellow", end=" ")
+    console.print(text)
 
 
 def print_error(
@@ -65,9 +104,9 @@ def print_error(
         error = {"kind": kind, "message": message, "where": where, "hint": hint}
         print_json({"ok": False, "error": error})
         return
-    sys.stderr.write(f"steptax: {f'{where}: ' if where else ''}{message}\n")
+    sys.stderr.write(plain(f"steptax: {f'{where}: ' if where else ''}{message}\n"))
     if hint:
-        sys.stderr.write(f"  what to do: {hint}\n")
+        sys.stderr.write(plain(f"  what to do: {hint}\n"))
 
 
 def exit_code_of(error: BaseException, *, as_json: bool) -> int:
@@ -89,13 +128,18 @@ def exit_code_of(error: BaseException, *, as_json: bool) -> int:
     return EXIT_OURS
 
 
+def print_wide(table: RichTable) -> None:
+    """At its own width: a terminal that is narrower breaks lines, never numbers."""
+    PlainConsole(width=MAX_WIDTH).print(table)
+
+
 def table_of(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RichTable:
     """A plain table for a terminal."""
-    out = RichTable(title=title, title_justify="left", box=None, pad_edge=False)
+    out = RichTable(title=plain(title), title_justify="left", box=None, pad_edge=False)
     for index, name in enumerate(columns):
         # What a line is about stays in one piece: an id that is cut short cannot be copied.
         longest_word = max(map(len, name.split()), default=0)
         out.add_column(name, overflow="fold", no_wrap=index == 0, min_width=longest_word)
     for row in rows:
-        out.add_row(*row)
+        out.add_row(*map(plain, row))
     return out

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root
 from steptax.app.commands.output import console, show, table_of
@@ -21,6 +20,11 @@ from steptax.app.views.profile_models import ProfileView, RankProfile
 TOP = 10
 _NAME = 56
 _KINDS = {Work.COMPUTE: "compute", Work.COMMUNICATION: "comm", Work.COPY: "copy"}
+#: What the shares are of: not what "idle" is of where whole steps are split.
+WINDOW = (
+    "Shares of the window from the first device operation looked at to the last; steptax ingest "
+    "and steptax job take whole steps, from mark to mark, of which the device idles longer."
+)
 #: Ranks whose kernels are listed in a terminal.
 _RANKS = 4
 
@@ -32,7 +36,8 @@ def register(app: typer.Typer) -> None:
 
 def profile_command(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="traces of the PyTorch profiler, one per rank")
+        list[Path] | None,
+        typer.Argument(help="traces of the PyTorch profiler, one per rank, or their folder"),
     ] = None,
     job: Annotated[str | None, typer.Option("--job", help="a job of the lake instead")] = None,
     top: Annotated[int, typer.Option("--top", min=0, help="kernels to list of each rank")] = TOP,
@@ -68,6 +73,13 @@ def _view(
             hint="steptax profile rank*.json.gz, or steptax profile --job ID",
         )
     if job is None:
+        from steptax.app.ingest import files_in
+
+        files = [
+            path
+            for named in files
+            for path in (files_in("kineto", named) if named.is_dir() else [named])
+        ]
         return profile_files(files, like_hta=like_hta, kernel_wait_ns=kernel_wait_ns)
     if like_hta:
         raise UserError(
@@ -152,7 +164,7 @@ def _causes(found: IdleCauses) -> dict[str, Any]:
 
 
 def _print(view: ProfileView, top: int) -> None:
-    console.print(f"Basis: {view.basis}", markup=False)
+    console.print(f"Basis: {view.basis}")
     _print_times(view)
     _print_idle(view)
     known = [p for p in view.ranks if p.kernels]
@@ -162,7 +174,7 @@ def _print(view: ProfileView, top: int) -> None:
         console.print(f"... kernels of {len(known) - _RANKS} more ranks: --json prints all")
     for found in view.ranks:
         if found.reason is not None:
-            console.print(f"{found.label}: {found.reason}", markup=False)
+            console.print(f"{found.label}: {found.reason}")
 
 
 def _print_times(view: ProfileView) -> None:
@@ -190,6 +202,7 @@ def _print_times(view: ProfileView) -> None:
     )
     if rows:
         _table("What the device does", names, rows)
+        console.print(WINDOW)
 
 
 def _print_idle(view: ProfileView) -> None:
@@ -211,7 +224,7 @@ def _print_idle(view: ProfileView) -> None:
         names = ("rank", "where", "idle", "host wait", "kernel wait", "other")
         _table("Why it is idle", names, rows)
     for reason in reasons:
-        console.print(f"Why it is idle is {UNKNOWN}: {reason}", markup=False)
+        console.print(f"Why it is idle is {UNKNOWN}: {reason}")
 
 
 def _print_kernels(found: RankProfile, top: int) -> None:
@@ -239,4 +252,4 @@ def _shorter(name: str) -> str:
 
 
 def _table(title: str, columns: tuple[str, ...], rows: list[list[str]]) -> None:
-    console.print(table_of(escape(title), columns, [[escape(c) for c in row] for row in rows]))
+    console.print(table_of(title, columns, rows))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root, open_lake
 from steptax.app.commands.output import console, show, table_of
+from steptax.app.format import format_moment
 from steptax.app.lake.compact import compact
 from steptax.app.views.health import health_view
 from steptax.app.views.workspace import open_workspace
@@ -32,7 +31,7 @@ def compact_command(lake: LakeFlag = None, as_json: JsonFlag = False) -> None:
             f"deleted {done.deleted_files:,} replaced files"
         )
 
-    show(asdict(done), as_json=as_json, text=text)
+    show(vars(done), as_json=as_json, text=text)
 
 
 def health_command(lake: LakeFlag = None, as_json: JsonFlag = False) -> None:
@@ -48,9 +47,21 @@ def health_command(lake: LakeFlag = None, as_json: JsonFlag = False) -> None:
         console.print(
             table_of("Sources", ("source", "tables", "accepted", "rejected", "state"), rows)
         )
+        if view.gaps:
+            rows = [
+                [
+                    format_moment(g.start_us),
+                    "no sample since" if g.is_open else format_moment(g.end_us),
+                    g.where,
+                    f"{g.without_us / 3.6e9:,.2f}",
+                ]
+                for g in view.gaps
+            ]
+            heads = ("from", "until", "of", "device-hours not known")
+            console.print(table_of("Gaps between samples of devices", heads, rows))
         for reject in view.rejects:
             console.print(
                 f"  rejected: {reject['source']}, row {reject['source_row']}: {reject['reason']}"
             )
 
-    show(asdict(view), as_json=as_json, text=text, warnings=view.warnings)
+    show(vars(view), as_json=as_json, text=text, warnings=view.warnings)

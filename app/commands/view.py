@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from steptax.app.errors import NotFoundError, UserError
 from steptax.app.format import UNKNOWN, format_measure, format_share, format_usd, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.views.card_text import card_as_text
+from steptax.app.views.causes import FINDINGS_TITLE, findings_lines
 from steptax.app.views.collectives import collectives_view
 from steptax.app.views.collectives_text import verdict
 from steptax.app.views.comparison_text import comparison_as_text
@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
 def jobs_command(price: PriceFlag = None, lake: LakeFlag = None, as_json: JsonFlag = False) -> None:
     """List the jobs in the lake, newest first."""
     jobs = job_summaries(open_workspace(lake_root(lake)), price=price_of(price))
-    data = [asdict(job) for job in jobs]
+    data = [vars(job) for job in jobs]
     show(data, as_json=as_json, text=lambda: _print_jobs(jobs))
 
 
@@ -110,23 +110,25 @@ def job_command(
         _show_without_steps(ws, job_id, cost, lacking, learned, as_json=as_json)
         return
     data: dict[str, Any] = {
-        "job": asdict(view.header),
-        "card": asdict(view.card),
+        "job": vars(view.header),
+        "card": vars(view.card),
         "metrics": view.metrics,
         "ledger": [line.as_json() for line in view.ledger],
         "ledger_note": view.ledger_note,
         "bill": _bill_json(view.bill),
-        "coverage": asdict(view.coverage),
-        "window": asdict(view.window),
-        "price": asdict(view.price),
-        "ranks": [asdict(row) for row in view.ranks],
-        "blame": asdict(view.blame),
+        "coverage": vars(view.coverage),
+        "window": vars(view.window),
+        "price": vars(view.price),
+        "findings": [vars(row) for row in view.findings],
+        "no_findings": view.no_findings,
+        "ranks": [vars(row) for row in view.ranks],
+        "blame": vars(view.blame),
         "comparison": {
             "ideals": [vars(row) for row in view.comparison.ideals],
-            "falcon": asdict(view.comparison.falcon),
-            "nvrx": asdict(view.comparison.nvrx),
+            "falcon": vars(view.comparison.falcon),
+            "nvrx": vars(view.comparison.nvrx),
         },
-        "learning": asdict(learned),
+        "learning": vars(learned),
         "reports": reports_json(view.reports, view.beside),
         "collectives": _collectives(ws, job_id),
     }
@@ -170,17 +172,15 @@ def _show_without_steps(
 
     def text() -> None:
         for name in ("gpu_hours", "spend_usd"):
-            console.print(
-                f"{METRICS[name].title}: {format_measure(record.metrics[name])}", markup=False
-            )
+            console.print(f"{METRICS[name].title}: {format_measure(record.metrics[name])}")
         if record.bill.lines:
             _print_ledger("The whole job", record.bill.lines, record.bill.note)
         else:
-            console.print(f"No bill: {record.bill.note}", markup=False)
+            console.print(f"No bill: {record.bill.note}")
         for finding in record.bill.findings:
-            console.print(finding, markup=False)
+            console.print(finding)
         if learned.is_known:
-            console.print(learning_text(learned), markup=False)
+            console.print(learning_text(learned))
         _print_reports(reports, rows)
         _print_collectives(job_id, together)
 
@@ -191,8 +191,8 @@ def _show_without_steps(
             "no_card": f"{lacking.message}: {NO_CARD}",
             "metrics": record.metrics,
             "bill": _bill_json(record.bill),
-            "price": asdict(record.price),
-            "learning": asdict(learned),
+            "price": vars(record.price),
+            "learning": vars(learned),
             "reports": reports_json(reports, rows),
             "collectives": together,
         },
@@ -216,30 +216,34 @@ def _collectives(ws: Workspace, job_id: str) -> dict[str, Any] | None:
 def _print_collectives(job_id: str, found: dict[str, Any] | None) -> None:
     if found is not None:
         console.print("")
-        console.print(f"Collectives\n  {found['verdict']}", markup=False)
-        console.print(f"  steptax collectives --job {job_id} shows all of it", markup=False)
+        console.print(f"Collectives\n  {found['verdict']}")
+        console.print(f"  steptax collectives --job {job_id} shows all of it")
 
 
 def _print_reports(reports: Reports, rows: Sequence[Beside]) -> None:
     """What others say, under a title each; nothing where nobody says anything."""
     for title, lines in reports_lines(reports, rows):
         console.print("")
-        console.print("\n".join((title, *(f"  {line}" for line in lines))), markup=False)
+        console.print("\n".join((title, *(f"  {line}" for line in lines))))
 
 
 def _print_job(view: JobView, learned: LearningView) -> None:
     console.print(card_as_text(view))
     console.print("")
+    console.print(FINDINGS_TITLE)
+    for line in findings_lines(view.findings, view.no_findings):
+        console.print(f"  {line}")
+    console.print("")
     _print_ledger("Ledger of the recorded steps", view.ledger, view.ledger_note)
     console.print("")
     _print_ledger("The whole job", view.bill.lines, view.bill.note)
     for finding in view.bill.findings:
-        console.print(finding, markup=False)
+        console.print(finding)
     console.print("")
-    console.print(comparison_as_text(view.comparison, view.blame, view.metrics), markup=False)
+    console.print(comparison_as_text(view.comparison, view.blame, view.metrics))
     if learned.is_known:
         console.print("")
-        console.print(learning_text(learned), markup=False)
+        console.print(learning_text(learned))
     _print_reports(view.reports, view.beside)
 
 
@@ -289,7 +293,7 @@ def executive_command(
         _print_ledger("Ledger", view.ledger, view.ledger_note)
         _print_jobs(view.jobs)
 
-    data = asdict(view) | {
+    data = vars(view) | {
         "ledger": [line.as_json() for line in view.ledger],
         "metrics": {kpi.metric_id: kpi.measure for kpi in view.kpis},
     }

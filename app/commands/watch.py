@@ -1,30 +1,31 @@
-"""``steptax watch``: follow a growing file, or a folder, into the lake."""
+"""``steptax watch``: follow a growing file, a folder, a server or a node into the lake."""
 
 from __future__ import annotations
 
 import signal
 import socket
-import sys
 import time
-from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
-import orjson
 import typer
 
 from steptax.app.commands.ingest import mapping_of
 from steptax.app.commands.options import JsonFlag, LakeFlag, open_lake
-from steptax.app.commands.output import console
+from steptax.app.commands.watch_teller import Teller
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.ingest import url_of
 from steptax.app.lake import Lake
-from steptax.app.watch import Refused, Stored, Told, Watch
-from steptax.app.watch_devices import DevicesTold, DeviceWatch, nvml_library
+from steptax.app.watch import Watch
+from steptax.app.watch_devices import DeviceWatch, nvml_library
+from steptax.app.watch_scrape import SCRAPED, ScrapeWatch
 from steptax.app.watch_server import ServerWatch
+from steptax.app.watch_slurm import KIND, SlurmWatch
 from steptax.connectors.base import Options
+from steptax.connectors.prometheus.moments import moment_of
+from steptax.connectors.schedulers.accounting import Accounting, SacctCommand, SlurmServer
+from steptax.connectors.schedulers.sacct import TIMEZONE, zone_of
 
 #: How soon a request to stop is seen.
 _NAP_S = 0.1
@@ -40,13 +41,18 @@ def watch_command(
     source: Annotated[
         Path | None,
         typer.Argument(
-            help="a file that grows, a folder, an address (prometheus); none: this node (nvml)"
+            help="a file that grows, a folder, an address (prometheus, dcgm, node-exporter, "
+            "slurm); none: this node (nvml), or what sacct says (slurm)"
         ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="take what is there, and leave")] = False,
     interval: Annotated[
         float | None,
-        typer.Option("--interval", min=0.05, help="seconds between two looks: 5; of nvml: 1"),
+        typer.Option(
+            "--interval",
+            min=0.05,
+            help="seconds between two looks: 5; of nvml: 1; of an address: 15; of slurm: 60",
+        ),
     ] = None,
     match: Annotated[
         str, typer.Option("--match", metavar="PATTERN", help="files of a folder, by name")
@@ -75,6 +81,20 @@ def watch_command(
     host: Annotated[
         str | None, typer.Option("--host", help="node of device samples; else its own name")
     ] = None,
+    timezone: Annotated[
+        str | None,
+        typer.Option(
+            "--timezone",
+            metavar="ZONE",
+            help="of local times: Europe/Berlin; slurm needs it only where sacct hides its offset",
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="where slurm and prometheus begin: -30d; -1d, -1h"
+        ),
+    ] = None,
     record: Annotated[
         Path | None, typer.Option("--record", help="keep raw readings of nvml in this file, too")
     ] = None,
@@ -96,10 +116,23 @@ def watch_command(
         gpu_model=gpu_model,
         extra={
             name: value
-            for name, value in (("dialect", dialect), ("loss_tag", loss_tag), ("host", host))
+            for name, value in (
+                ("dialect", dialect),
+                ("loss_tag", loss_tag),
+                ("host", host),
+                ("timezone", timezone),
+            )
             if value is not None
         },
     )
+    if start is not None and (source is None or url_of(source) is None) and kind != KIND:
+        raise _no_begin(kind)
+    teller, stop = Teller(as_json=as_json), _Stop()
+    watch: Watch | ServerWatch | SlurmWatch
+    if kind == KIND:
+        watch = _slurm(open_lake(lake, create=True), source, options, start, stop)
+        _follow(watch, watch.accounting.where, teller, stop, once=once, interval_s=interval or 60.0)
+        return
     if source is None:
         _this_node(
             kind,
@@ -108,21 +141,45 @@ def watch_command(
             interval_s=interval or 1.0,
             record=record,
             once=once,
-            as_json=as_json,
+            teller=teller,
+            stop=stop,
         )
         return
-    watch: Watch | ServerWatch
     if (url := url_of(source)) is not None:
-        watch = ServerWatch(open_lake(lake, create=True), kind, url, options)
+        if start is not None and kind in SCRAPED:
+            raise _no_begin(kind)
+        follow = ScrapeWatch if kind in SCRAPED else ServerWatch
+        first_us = None if start is None else moment_of(start, "--from")
+        watch = follow(open_lake(lake, create=True), kind, url, options, first_us=first_us)
+        interval = interval or 15.0  # as often as it is scraped where nobody says otherwise
     else:
         if once and not source.exists():
             raise NotFoundError("there is no such file", where=str(source), hint="check the path")
         watch = Watch(open_lake(lake, create=True), kind, source, options, match=match)
-    teller = _Teller(as_json=as_json)
-    stop = _Stop()
+    _follow(watch, url or str(source), teller, stop, once=once, interval_s=interval or 5.0)
+
+
+def _no_begin(kind: str) -> UserError:
+    return UserError(
+        f"watch {kind} takes what comes, from its begin: it cannot begin at a time",
+        where="--from",
+        hint="leave --from out; only slurm and prometheus keep what was",
+    )
+
+
+def _follow(
+    watch: Watch | ServerWatch | SlurmWatch,
+    where: str,
+    teller: Teller,
+    stop: _Stop,
+    *,
+    once: bool,
+    interval_s: float,
+) -> None:
+    """Look again and again, until Ctrl-C, and say what each look found."""
     with watch.alone():
         if not once:
-            teller.say(f"watching {url or source} (Ctrl-C stops)")
+            teller.say(f"watching {where} (Ctrl-C stops)")
         while True:
             news = False
             for found in watch.look(settled=once):
@@ -134,10 +191,32 @@ def watch_command(
                 break
             if not news:
                 teller.idle()
-            stop.wait(interval or 5.0)
+            stop.wait(interval_s)
             if stop.asked:
                 break
     teller.leave(once=once)
+
+
+def _slurm(
+    lake: Lake, source: Path | None, options: Options, start: str | None, stop: _Stop
+) -> SlurmWatch:
+    """The accounting at an address, else what the command ``sacct`` says of it."""
+    zone = options.extra.get(TIMEZONE)
+    zone_of(options)  # UserError for one that does not exist, before anything is asked
+    accounting: Accounting
+    if source is None:
+        accounting = SacctCommand(zone=zone, stop=lambda: stop.asked)
+    elif (url := url_of(source)) is not None:
+        accounting = SlurmServer.at(url)
+    else:
+        raise UserError(
+            f"{source} is no address",
+            where="SOURCE",
+            hint="leave it out to ask sacct, or name slurmrestd: http://HOST:6820; saved output is "
+            "followed by: steptax watch sacct FOLDER",
+        )
+    first_us = None if start is None else moment_of(start, "--from")
+    return SlurmWatch(lake, accounting, options, first_us)
 
 
 def _this_node(
@@ -148,7 +227,8 @@ def _this_node(
     interval_s: float,
     record: Path | None,
     once: bool,
-    as_json: bool,
+    teller: Teller,
+    stop: _Stop,
 ) -> None:
     """Sample the devices of this node until Ctrl-C."""
     if kind != "nvml":
@@ -157,7 +237,6 @@ def _this_node(
             where="SOURCE",
             hint="name a file or a folder; steptax watch nvml needs none",
         )
-    teller, stop = _Teller(as_json=as_json), _Stop()
     watch = DeviceWatch(lake, nvml_library(), host or socket.gethostname(), record=record)
     with watch.alone():
         watch.begin()
@@ -194,138 +273,3 @@ class _Stop:
         until = time.monotonic() + seconds
         while not self.asked and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _NAP_S))
-
-
-class _Teller:
-    """Prints one line per commit: for people, or JSON."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-        self._total: Counter[str] = Counter()
-        self._rejected = 0
-        self._commits = 0
-        self._idle = False
-        self._spoken = False
-
-    def tell(self, found: Stored | Refused | Told) -> None:
-        """Say what was stored, or why a file was not."""
-        self._idle = False
-        if isinstance(found, Told):
-            self._json(
-                {
-                    "ok": True,
-                    "data": {"commit": None, "source": str(found.path), "accepted": {}},
-                    "warnings": list(found.notes),
-                }
-            )
-            for note in found.notes:
-                self.say(f"{found.path.name}: {note}")
-            return
-        if isinstance(found, Refused):
-            error = found.error
-            body = {
-                "kind": error.kind,
-                "message": error.message,
-                "where": error.where,
-                "hint": error.hint,
-            }
-            self._json({"ok": False, "error": body})
-            self.say(f"{found.path.name}: not read: {error.message}")
-            return
-        result = found.result
-        rejected = sum(result.rejected.values())
-        self._total.update(result.accepted)
-        self._rejected += rejected
-        self._commits += 1
-        notes = [*found.notes, *result.notes]
-        self._json(
-            {
-                "ok": True,
-                "data": {
-                    "commit": result.ingest_id,
-                    "source": str(found.path),
-                    "accepted": result.accepted,
-                    "rejected": result.rejected,
-                    "stored_before": result.stored_before,
-                    "total": dict(self._total),
-                    "rejects": list(result.first_rejects),
-                    "job_ids": list(result.job_ids),
-                    "lag_s": round(found.lag_s, 3),
-                    "behind_bytes": found.behind_bytes,
-                },
-                "warnings": notes,
-            }
-        )
-        gained = ", ".join(f"{name} +{count:,}" for name, count in result.accepted.items() if count)
-        parts = [f"{found.path.name}: {gained or 'nothing new'}"]
-        if rejected:
-            parts.append(f"{rejected:,} rejected")
-        before = sum(result.stored_before.values())
-        if before:
-            parts.append(f"{before:,} stored before")
-        parts.append(f"lag {found.lag_s:.1f} s")
-        if found.behind_bytes:
-            parts.append(f"{found.behind_bytes:,} bytes to read")
-        self.say(", ".join(parts))
-        for note in notes:
-            self.say(f"note: {note}")
-
-    def devices(self, told: DevicesTold) -> None:
-        """Say what was stored of this node's devices, and what is wrong with them."""
-        self._idle = False
-        self._total.update({"device_samples": told.rows})
-        self._commits += bool(told.rows)
-        self._json(
-            {
-                "ok": told.fault is None,
-                "data": {
-                    "commit": None,
-                    "source": told.source,
-                    "accepted": {"device_samples": told.rows},
-                    "held": told.held,
-                    "total": dict(self._total),
-                },
-                "warnings": list(told.notes),
-            }
-            if told.fault is None
-            else {
-                "ok": False,
-                "error": {
-                    "kind": "input",
-                    "message": told.fault,
-                    "where": told.source,
-                    "hint": f"{told.held:,} samples are held and tried again",
-                },
-            }
-        )
-        if told.fault is not None:
-            self.say(f"not stored: {told.fault}; {told.held:,} samples are held")
-        elif told.rows:
-            self.say(f"{told.source}: device_samples +{told.rows:,}")
-        for note in told.notes:
-            self.say(f"note: {note}")
-
-    def idle(self) -> None:
-        """Say once that there is nothing new."""
-        if not self._idle:
-            self.say("nothing new; waiting")
-        self._idle = True
-
-    def leave(self, *, once: bool) -> None:
-        """The last line: what was stored in all."""
-        total = ", ".join(f"{count:,} {name}" for name, count in self._total.items() if count)
-        self.say(f"stored {total or 'nothing'} in {self._commits:,} commits")
-        if once and not self._spoken:
-            nothing: dict[str, Any] = {"commit": None, "accepted": {}, "rejected": {}, "total": {}}
-            self._json({"ok": True, "data": nothing, "warnings": []})
-
-    def say(self, text: str) -> None:
-        """Print for people."""
-        if not self._as_json:
-            console.print(f"{datetime.now():%H:%M:%S}  {text}", markup=False)
-
-    def _json(self, body: dict[str, Any]) -> None:
-        self._spoken = True
-        if self._as_json:
-            sys.stdout.write(orjson.dumps(body).decode() + "\n")
-            sys.stdout.flush()

@@ -59,7 +59,7 @@ def stragglers_command(
     show(
         view_json(view, opened, published=published) if as_json else None,
         as_json=as_json,
-        text=lambda: console.print(as_text(view), markup=False),
+        text=lambda: console.print(as_text(view)),
         warnings=view.warnings if as_json else (),
     )
 
@@ -254,7 +254,6 @@ def export_command(
         text=lambda: console.print(
             f"{output}: {done.slices:,} slices on {done.tracks:,} tracks, steps: {done.steps:,}; "
             "open it at ui.perfetto.dev",
-            markup=False,
         ),
         warnings=opened.notes,
     )
@@ -268,6 +267,6 @@ def _answer(opened: TraceJob, fixes: list[Fix], price: str | None, *, as_json: b
     show(
         answer.as_json() | {"job": opened.job_id, "steps": opened.steps_note},
         as_json=as_json,
-        text=lambda: console.print(answer_as_text(answer), markup=False),
+        text=lambda: console.print(answer_as_text(answer)),
         warnings=tuple(dict.fromkeys((*opened.notes, *answer.warnings))),
     )

@@ -9,7 +9,13 @@ from itertools import pairwise
 from typing import Any
 
 from steptax.app.compute.apportion import Unit, pieces
-from steptax.app.compute.reconcile import Occupancy
+from steptax.app.compute.holders import (
+    BY_RESOURCE,
+    UNEXPLAINED,
+    Holders,
+    Occupancy,
+    is_unused,
+)
 from steptax.app.compute.timeline import Allocation
 
 _ZERO = Fraction(0)
@@ -32,7 +38,7 @@ def idle_allocations(
     paid: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in charges:
         span = _span(row, window)
-        if span is not None and row.get("resource_id") in held and not _is_unused(row):
+        if span is not None and row.get("resource_id") in held and not is_unused(row):
             paid[row["resource_id"]].append(span)
     idle: list[Allocation] = []
     for name in sorted(paid):
@@ -46,7 +52,7 @@ def idle_allocations(
 
 def costs_by_period(
     charges: Sequence[Mapping[str, Any]],
-    held: Mapping[str, Occupancy],
+    holders: Holders,
     unit: Unit,
     tz: str = "UTC",
     window: tuple[int, int] | None = None,
@@ -62,25 +68,21 @@ def costs_by_period(
     found: dict[str, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
     for row in charges:
         own, whole = _span(row, window), _span(row, None)
-        resource = held.get(row.get("resource_id") or "")
         if own is None or whole is None or row.get("effective_cost") is None:
             continue
-        if resource is None and not _is_unused(row):
-            continue
         rate = Fraction(row["effective_cost"]) / (whole[1] - whole[0])
+        how, shares = holders.shares(row, *own)
+        if how == UNEXPLAINED:
+            continue
         for piece in pieces(*own, unit, tz):
-            left = rate * (piece.end_us - piece.start_us)
-            if resource is not None and not _is_unused(row):
-                cost = left
-                for job, share in resource.shares(piece.start_us, piece.end_us).items():
-                    found[piece.period][job] += cost * share
-                    left -= cost * share
+            cost = left = rate * (piece.end_us - piece.start_us)
+            if how == BY_RESOURCE:
+                _, shares = holders.shares(row, piece.start_us, piece.end_us)
+            for job, share in shares.items():
+                found[piece.period][job] += cost * share
+                left -= cost * share
             found[piece.period][UNALLOCATED] += left
     return {period: dict(costs) for period, costs in found.items()}
-
-
-def _is_unused(row: Mapping[str, Any]) -> bool:
-    return "Unused" in (row.get("commitment_status"), row.get("reservation_status"))
 
 
 def _span(row: Mapping[str, Any], window: tuple[int, int] | None) -> tuple[int, int] | None:

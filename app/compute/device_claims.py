@@ -17,9 +17,9 @@ from steptax.app.compute.paid_time import DeviceSpan, taken_devices
 #: From when to when a job held its devices, in microseconds.
 Span = tuple[int, int]
 #: What stands where a source does not know the device.
-_NO_UUID = frozenset({"", "unknown", "all", "none", "null", "n/a", "na"})
+NO_UUID = frozenset({"", "unknown", "all", "none", "null", "n/a", "na"})
 #: An identity of its own; anything shorter tells devices of one host apart.
-_GLOBAL = re.compile(r"(GPU|MIG)-[0-9a-f]{8}.*|.{16,}", re.IGNORECASE)
+GLOBAL_UUID = re.compile(r"(GPU|MIG)-[0-9a-f]{8}.*|.{16,}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ def claims_of(places: Sequence[Place]) -> Claims:
 
 def _uuid(place: Place) -> str | None:
     uuid = (place.gpu_uuid or "").strip()
-    if uuid.lower() in _NO_UUID:
+    if uuid.lower() in NO_UUID:
         return None
-    return uuid if _GLOBAL.fullmatch(uuid) else f"{place.host} {uuid}"
+    return uuid if GLOBAL_UUID.fullmatch(uuid) else f"{place.host} {uuid}"
 
 
 def lost_devices(claims: Claims, spans: Mapping[str, Span]) -> dict[str, tuple[Lost, ...]]:

@@ -5,51 +5,50 @@ temperature and utilisation that are all the same, to the last digit, for many s
 measurements (https://github.com/microsoft/pai/issues/889). A profiling counter that is stuck reads
 0 on a busy device (https://github.com/NVIDIA/dcgm-exporter/issues/662): where utilisation
 contradicts it, utilisation holds. Time without a claim is unobserved: neither busy nor idle.
+
+This is the one place that tells stale values. They are judged when they are read and not when they
+are stored: every source needs the rule, a run may be cut in two by a collector that asks every few
+seconds, and an idle device whose sensors stand still must not lose its samples for good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from itertools import groupby
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steptax.app.compute.device_series import DeviceSeries
+from steptax.app.compute.rows import Flags
 
 #: Samples beyond which identical power, temperature and utilisation are no measurements.
 IDENTICAL = 10
+#: A run of equal samples needs all of these.
+_LIVE = ("util_ratio", "power_w", "temperature_c")
+#: One of these that moves shows that a sample is fresh, although the others stand still.
+_MOVING = ("energy_j", "sm_clock_mhz", "memory_used_bytes", "sm_active_ratio")
 
 
-@dataclass(frozen=True)
-class DeviceSample:
-    """What a device said at a moment that stands for ``duration_us``; None where it did not say."""
-
-    device: str
-    ts_us: int
-    duration_us: int
-    util_ratio: float | None = None
-    active_ratio: float | None = None
-    power_w: float | None = None
-    temperature_c: float | None = None
-    health: str | None = None
-
-
-class Claim(Enum):
+class Claim(IntEnum):
     """What a sample says of its time."""
 
-    BUSY = "busy"
-    IDLE = "idle"
-    STALE = "stale"
-    """Unobserved: a repetition of an old value."""
-    UNKNOWN = "unknown"
+    UNKNOWN = 0
     """Unobserved: the device, or the split of it, did not say."""
+    BUSY = 1
+    IDLE = 2
+    STALE = 3
+    """Unobserved: a repetition of an old value."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A sample and its claim; ``is_counter_broken``: activity read 0 against utilisation."""
+    """[N] what each sample of a ``DeviceSeries`` says."""
 
-    sample: DeviceSample
-    claim: Claim
-    is_counter_broken: bool
+    claims: NDArray[np.int8]
+    """[N] values of ``Claim``."""
+    broken: Flags
+    """[N] the activity counter read 0 against utilisation."""
 
 
 @dataclass(frozen=True)
@@ -68,45 +67,52 @@ class DeviceTime:
         return self.stale_us + self.unknown_us
 
 
-def judge(samples: Iterable[DeviceSample], *, identical: int = IDENTICAL) -> list[Judged]:
-    """What each sample can claim, by device and time.
+def stale_samples(samples: DeviceSeries, *, identical: int = IDENTICAL) -> Flags:
+    """[N] whether a sample only repeats the one before it.
 
     The first of a run of identical samples is a measurement; the others are stale where the run is
-    longer than ``identical``. Runs are told only where all three values are known.
+    longer than ``identical``. Runs are told only where power, temperature and utilisation are all
+    known, and one that another value moves in is none.
     """
-    judged: list[Judged] = []
-    ordered = sorted(samples, key=lambda sample: (sample.device, sample.ts_us))
-    for _, run in groupby(ordered, key=_reading):
-        same = list(run)
-        known = None not in _reading(same[0])
-        stale = known and len(same) > identical
-        judged += [_judge(one, stale=stale and place > 0) for place, one in enumerate(same)]
-    return judged
+    count = len(samples.series)
+    begins = np.ones(count, dtype=bool)
+    begins[1:] = np.diff(samples.series) != 0
+    known = np.ones(count, dtype=bool)
+    for name in (*_LIVE, *_MOVING):
+        values = samples.value(name)
+        begins[1:] |= values[1:] != values[:-1] if name in _LIVE else _moved(values)
+        if name in _LIVE:
+            known &= ~np.isnan(values)
+    run = np.cumsum(begins) - 1
+    length = np.bincount(run, minlength=1)[run] if count else np.zeros(0, dtype=np.int64)
+    return np.asarray(known & ~begins & (length > identical), dtype=np.bool_)
 
 
-def device_time(judged: Sequence[Judged]) -> DeviceTime:
+def _moved(values: NDArray[np.float64]) -> Flags:
+    both = ~np.isnan(values[1:]) & ~np.isnan(values[:-1])
+    return np.asarray(both & (values[1:] != values[:-1]), dtype=np.bool_)
+
+
+def judge(samples: DeviceSeries, *, identical: int = IDENTICAL) -> Judged:
+    """What each sample can claim."""
+    util, active = samples.value("util_ratio"), samples.value("sm_active_ratio")
+    stale = stale_samples(samples, identical=identical)
+    broken = ~stale & (active == 0) & (util > 0)
+    use = np.where(broken | np.isnan(active), util, active)
+    claims = np.where(np.isnan(use), Claim.UNKNOWN, np.where(use > 0, Claim.BUSY, Claim.IDLE))
+    return Judged(np.where(stale, Claim.STALE, claims).astype(np.int8), broken)
+
+
+def device_time(samples: DeviceSeries, judged: Judged) -> DeviceTime:
     """Sums of what ``judge`` gave."""
-    by_claim = dict.fromkeys(Claim, 0)
-    for one in judged:
-        by_claim[one.claim] += one.sample.duration_us
+
+    def total(chosen: Flags) -> int:
+        return int(samples.duration_us[chosen].sum())
+
     return DeviceTime(
-        by_claim[Claim.BUSY],
-        by_claim[Claim.IDLE],
-        by_claim[Claim.STALE],
-        by_claim[Claim.UNKNOWN],
-        sum(one.sample.duration_us for one in judged if one.is_counter_broken),
+        total(judged.claims == Claim.BUSY),
+        total(judged.claims == Claim.IDLE),
+        total(judged.claims == Claim.STALE),
+        total(judged.claims == Claim.UNKNOWN),
+        total(judged.broken),
     )
-
-
-def _reading(sample: DeviceSample) -> tuple[str, float | None, float | None, float | None]:
-    return sample.device, sample.util_ratio, sample.power_w, sample.temperature_c
-
-
-def _judge(sample: DeviceSample, *, stale: bool) -> Judged:
-    if stale:
-        return Judged(sample, Claim.STALE, False)
-    broken = sample.active_ratio == 0 and bool(sample.util_ratio)
-    use = sample.util_ratio if broken or sample.active_ratio is None else sample.active_ratio
-    if use is None:
-        return Judged(sample, Claim.UNKNOWN, False)
-    return Judged(sample, Claim.BUSY if use > 0 else Claim.IDLE, broken)

@@ -119,13 +119,18 @@ class Goodput:
             "goodput_ratio": self._open(goodput, paid, self.no_steps, Level.LOG),
             "mfu_ratio": self._ratio(self.program, no_useful, self.level),
             "effective_mfu_ratio": self._open(self.share, paid, no_useful, self.level),
-            "gpu_hours": Measure(
-                float(self.total_gpu_us / GPU_US_PER_HOUR),
-                "GPU-hours",
-                level=Level.LOG,
-                inputs=(f"{self.denominator} time",),
-            ),
+            "gpu_hours": self.gpu_hours,
         }
+
+    @property
+    def gpu_hours(self) -> Measure:
+        """A in hours."""
+        return Measure(
+            float(self.total_gpu_us / GPU_US_PER_HOUR),
+            "GPU-hours",
+            level=Level.LOG,
+            inputs=(f"{self.denominator} time",),
+        )
 
     def _open(
         self,

@@ -33,6 +33,7 @@ _TITLES = {
     "h2d": "host-to-device copies",
     "gc": "garbage collector pauses",
     "other": "other measured time",
+    "collective": "its collective, before it has called the communication library or behind it",
     HOST: "host time outside of the measured phases",
 }
 _SETTLE = {
@@ -41,9 +42,11 @@ _SETTLE = {
     "h2d": "PCIe generation and width of that device, and whether its host buffers are pinned",
     "gc": "the same job with collection at planned steps",
     "other": "what the source counts as other time",
+    "collective": "a profile of that rank from the begin of its collective to the library's call: "
+    "packing, copies to the host, hooks, locks",
     HOST: "a profiler trace of that rank: launch gaps, Python time, CPU steal",
 }
-_SETTLE_DEVICE = (
+SETTLE_DEVICE = (
     "clock, throttle reasons, Xid and ECC of that device, or a matrix multiplication on it"
 )
 _SETTLE_SEQUENCE = "sequence lengths per rank and step (seq_sq_sum, or tokens)"
@@ -103,7 +106,7 @@ def explain(
     total = float(np.mean(excess_us[cells])) if len(cells[0]) else 0.0
     if not total > 0:
         return Explanation(reason="the late ranks do not work longer than their peers")
-    parts = _parts(matrix, arrived, rules)
+    parts = measured_parts(matrix, arrived, rules)
     sequences = _sequence_column(matrix, rules)
     if not parts and sequences is None:
         return Explanation(
@@ -144,8 +147,10 @@ def explain(
     return Explanation(tuple(phases), tuple(hints), reason)
 
 
-def _parts(matrix: StepMatrix, arrived: Arrivals, rules: StragglerRules) -> dict[str, Floats]:
-    """Measured phases, and the rank's own time that they leave over when compute is among them."""
+def measured_parts(
+    matrix: StepMatrix, arrived: Arrivals, rules: StragglerRules
+) -> dict[str, Floats]:
+    """[S, R] each measured phase, and own time that they leave over when compute is among them."""
     everywhere = np.ones(matrix.duration_us.shape, dtype=bool)
     parts = {n: v for n, v in matrix.phases.items() if is_measured(v, everywhere, rules)}
     if matrix.work_is_partial:
@@ -176,6 +181,8 @@ class _SequenceFit:
     """The same at the lower end of the slope's interval."""
     slope_t: float
     """Slope over its standard error; infinite where it was taken in proportion, not fitted."""
+    of_others: bool
+    """Whether the slope comes from the other ranks alone."""
 
     def holds(self, rules: StragglerRules) -> bool:
         """Whether sequence lengths account for a good part of the excess, noise considered.
@@ -206,11 +213,12 @@ def _fit(
     if not spread > 0 or not typical > 0:
         return None
     correlation = float(np.mean(x[known] * y[known])) / spread
-    # One rank's own lever must not fit its own excuse: the slope comes from the other ranks when
-    # the late reports are all on one. Where those have equal sequences, compute can at most grow
-    # in proportion.
+    # The late ranks' own lever must not fit their own excuse: the slope comes from the other ranks
+    # when the late reports are all on a few. Where those have equal sequences, compute can at most
+    # grow in proportion.
     ranks = np.unique(cells[1])
-    if len(ranks) == 1:
+    of_others = 2 * len(ranks) <= values.shape[1]
+    if of_others:
         sequences_of_others, values_of_others = sequences.copy(), values.copy()
         sequences_of_others[:, ranks] = values_of_others[:, ranks] = np.nan
         x, y = _centred(sequences_of_others, stage), _centred(values_of_others, stage)
@@ -219,7 +227,7 @@ def _fit(
     explains = late / own.excess_us
     if np.sqrt(variation) <= 0.005 * typical:
         share = (_mean(values[cells]) - own.excess_us) / typical * explains
-        return _SequenceFit(correlation, late / typical, share, share, float("inf"))
+        return _SequenceFit(correlation, late / typical, share, share, float("inf"), of_others)
     slope = float(np.mean(x[known] * y[known])) / variation
     rest = y[known] - slope * x[known]
     error = float(np.sqrt(np.mean(rest**2) / variation / max(1, rest.size - 2)))
@@ -229,6 +237,7 @@ def _fit(
         slope * explains,
         (slope - 2.0 * error) * explains,
         slope / error if error > 0 else float("inf"),
+        of_others,
     )
 
 
@@ -276,7 +285,7 @@ def _compute_hints(
     slow = "slow compute: device, host or kernel, not separable without device signals"
     if own.phase == "work":
         slow = "slow work of its own: phases would tell compute, input and host apart"
-    settle = (_SETTLE_DEVICE,) if own.phase == "compute" else ("per-rank phases (compute_us, ...)",)
+    settle = (SETTLE_DEVICE,) if own.phase == "compute" else ("per-rank phases (compute_us, ...)",)
     if fit is None:
         return [
             Hint(
@@ -286,7 +295,8 @@ def _compute_hints(
     what = "squared sequence length" if squares else "tokens"
     follows = f"work follows {what} over all ranks and steps: correlation {fit.correlation:.2f}"
     if fit.correlation < rules.sequence_correlation:
-        follows += f", clear on the other ranks alone: slope {fit.slope_t:.1f} times its error"
+        whose = "on the other ranks alone" if fit.of_others else "over all ranks"
+        follows += f", clear {whose}: slope {fit.slope_t:.1f} times its error"
     explains = (
         f"the late reports have {spoken_ratio(fit.excess_ratio)} more {what} than their peers, "
         f"which accounts for {spoken_ratio(max(0.0, fit.explained_ratio))} of it"
@@ -309,6 +319,7 @@ def _compute_hints(
             )
         return hints
     if abs(fit.excess_ratio) < _EQUAL_SEQUENCES_RATIO:
-        equal = f"{what} of the late reports equals the peers' within {spoken_ratio(0.02)}"
+        within = spoken_ratio(_EQUAL_SEQUENCES_RATIO)
+        equal = f"{what} of the late reports equals the peers' within {within}"
         return [Hint("slow_compute", slow, own.share_ratio, (measured, equal), (), settle)]
     return [Hint("slow_compute", slow, own.share_ratio, (measured,), (explains,), settle)]

@@ -41,6 +41,7 @@ TITLES = {
     "h2d": "host-to-device copies",
     "gc": "garbage collector",
     "other": "other measured time",
+    "collective": "collectives before they are joined",
     "host_gaps": "host and launch gaps",
     "comm_and_bubble": "communication and bubble, not separable without a dependency graph",
     "comm_and_gaps": "communication and host gaps, not separable without time in collectives",
@@ -199,7 +200,7 @@ def _cut(matrix: StepMatrix, choice: BasisChoice, arrived: Arrivals) -> _Cut:
     for name in PHASES:
         if name in matrix.phases and (name == "compute" or not matrix.work_is_partial):
             take(name, matrix.phases[name])
-        else:
+        elif name != "collective":  # few sources tell it from communication: no line without it
             cut.us[name] = None
     if choice.unknown is None:
         take("straggler_wait", arrived.wait_us)

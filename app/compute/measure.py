@@ -105,6 +105,8 @@ class Measure:
             "level": None if self.level is None else f"L{int(self.level)}",
             "reason": self.reason,
         }
+        if self.inputs:
+            out["inputs"] = list(self.inputs)
         if self.warnings:
             out["warnings"] = list(self.warnings)
         return out

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steptax.app.compute.changepoint import change_points
+from steptax.app.compute.episodes import excess_ratios, find_episodes
 from steptax.app.compute.rows import Floats, Ints
+from steptax.app.compute.rules import EPISODE_RULES
 from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.compute.straggler_result import RankTable
 from steptax.app.compute.straggler_tables import Used
@@ -77,20 +79,19 @@ def slow_lately(used: Used, table: RankTable, costly: NDArray[np.intp]) -> dict[
     """First slow step, by position, of costly ranks that became slow late in the window.
 
     A rank that is slow in fewer than half of the steps because it was healthy before is no less a
-    straggler now.
+    straggler now: its episode has not ended.
     """
     rules, steps = used.rules, used.matrix.steps
-    out: dict[int, int] = {}
-    for place in costly[:_DATED_RANKS]:
-        if table.persistence_ratio[place] >= rules.worker_persistence_ratio:
-            continue
-        work = used.arrived.work_us[:, place]
-        peers = work - used.excess_us[:, place]
-        if not (peers > 0).all():
-            continue
-        found = onset(steps, work / peers, slow_ratio=rules.slow_over_peers_ratio)
-        if found.first_step is None or found.last_step is not None:
-            continue
-        if np.count_nonzero(steps >= found.first_step) >= rules.lately_steps:
-            out[int(place)] = found.first_step
-    return out
+    often = table.persistence_ratio >= rules.worker_persistence_ratio
+    wanted = {int(place) for place in costly[:_DATED_RANKS] if not often[place]}
+    if not wanted:
+        return {}
+    step_us = used.arrived.step_us
+    excess = excess_ratios(used.arrived.work_us, step_us, used.matrix.stage)
+    return {
+        episode.column: int(steps[episode.first])
+        for episode in find_episodes(excess, step_us, EPISODE_RULES)
+        if episode.column in wanted
+        and episode.is_open
+        and len(steps) - episode.first >= rules.lately_steps
+    }

@@ -2,41 +2,38 @@
 
 Each charge is spread evenly over its charge period (FOCUS) and over the devices of its resource. A
 job takes the part of the time and devices that it held there; what nobody held is unallocated, and
-so is a commitment that was paid and not used. A charge without a resource, or for one that no job
-is known to have run on, is unexplained: it may be storage, a tax, or a node that nobody reported.
+so is a commitment that was paid and not used. A tag that names a job gives the charge to it; one
+that names a team or a project spreads what is of no known resource over what its jobs held in that
+time. The rest is unexplained: it may be storage, a tax, or a node that nobody reported.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
-from steptax.app.compute.attempt_layer import State
 from steptax.app.compute.cost import split_to_cents
+from steptax.app.compute.holders import (
+    MEANS,
+    UNEXPLAINED,
+    Holders,
+    Occupancy,
+    Placement,
+    is_unused,
+    jobs_of,
+    occupancy_of,
+    placements_of,
+)
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.waterfall_rows import Waterfall
 from steptax.app.errors import IntegrityError, UserError
 
 _ZERO = Fraction(0)
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Devices of one resource that a job held from start to end."""
-
-    job_id: str
-    resource_id: str
-    start_us: int
-    end_us: int
-    gpus: Fraction
+UNSTATED = "a currency that is not stated"
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,8 @@ class Reconciliation:
     uncharged_gpu_us: Fraction
     """GPU-time of jobs that no charge covers."""
     notes: tuple[str, ...]
+    by_means: Mapping[str, Decimal] = field(default_factory=dict)
+    """What belongs to jobs, by what tells so (``MEANS``); adds up to the sum over jobs."""
 
     @property
     def unexplained(self) -> Measure:
@@ -76,12 +75,11 @@ class Reconciliation:
 
 @dataclass(frozen=True)
 class _Charge:
-    resource_id: str | None
+    row: Mapping[str, Any]
     start_us: int | None
     end_us: int | None
     billed: Fraction | None
     effective: Fraction
-    is_unused: bool
 
     def within(self, window: tuple[int, int] | None) -> _Charge | None:
         """The part of it that lies in ``window``; all of it if it has no period."""
@@ -92,22 +90,7 @@ class _Charge:
             return None
         share = Fraction(end - start, self.end_us - self.start_us)
         billed = None if self.billed is None else self.billed * share
-        return _Charge(self.resource_id, start, end, billed, self.effective * share, self.is_unused)
-
-
-def placements_of(bills: Sequence[Waterfall]) -> list[Placement]:
-    """Where jobs ran, from their waterfalls; devices are taken as even over their resources."""
-    found = []
-    for bill in bills:
-        if bill.timeline is None or not bill.resources:
-            continue
-        line = bill.timeline
-        job = str(bill.labels.job_id)
-        for k in np.flatnonzero(line.state != State.UNALLOCATED):
-            gpus = Fraction(int(line.gpus[k]), len(bill.resources))
-            span = int(line.start_us[k]), int(line.end_us[k])
-            found += [Placement(job, name, *span, gpus) for name in sorted(bill.resources)]
-    return found
+        return _Charge(self.row, start, end, billed, self.effective * share)
 
 
 def reconcile(
@@ -117,13 +100,15 @@ def reconcile(
     placements: Sequence[Placement] | None = None,
     gpus_by_resource: Mapping[str, int | Fraction] | None = None,
     window: tuple[int, int] | None = None,
+    by_label: Mapping[str, Occupancy] | None = None,
 ) -> Reconciliation:
     """Divide the effective cost of ``charges`` among the jobs of ``ledger``.
 
     ``charges`` are rows of that table; ``ledger`` the waterfalls of jobs, with ``resources`` as the
     bill names them, unless ``placements`` says where they ran. ``gpus_by_resource`` tells how many
     devices a resource has; without it, as many as were ever held on it at once. ``window`` counts
-    only the part of each charge that lies in [start, end).
+    only the part of each charge that lies in [start, end). ``by_label`` tells what the jobs of a
+    team or project held, by the ``holder`` that the tags of a charge name.
 
     ``bill.priced(Fraction(found.by_job[job]))`` then adds up to the job's part of the bill.
 
@@ -136,22 +121,26 @@ def reconcile(
     rows, currency = _read(charges, window, notes)
     placed = placements_of(ledger) if placements is None else list(placements)
     occupancy = occupancy_of(placed, gpus_by_resource or {})
+    holders = Holders(occupancy, by_label or {}, jobs_of(ledger))
     by_job: dict[str, Fraction] = {}
+    means = dict.fromkeys(MEANS, _ZERO)
     unallocated = unexplained = _ZERO
     charged: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for row in rows:
-        name = row.resource_id
-        if row.is_unused:
-            unallocated += row.effective
+    for one in rows:
+        how, shares = holders.shares(one.row, one.start_us, one.end_us)
+        name = one.row.get("resource_id") or ""
+        if name in occupancy and one.start_us is not None and not is_unused(one.row):
+            assert one.end_us is not None
+            charged[name].append((one.start_us, one.end_us))
+        if how == UNEXPLAINED:
+            unexplained += one.effective
             continue
-        if name is None or name not in occupancy or row.start_us is None or row.end_us is None:
-            unexplained += row.effective
-            continue
-        left = row.effective
-        charged[name].append((row.start_us, row.end_us))
-        for job, part in occupancy[name].shares(row.start_us, row.end_us).items():
-            by_job[job] = by_job.get(job, _ZERO) + row.effective * part
-            left -= row.effective * part
+        left = one.effective
+        for job, part in shares.items():
+            cost = one.effective if part == 1 else one.effective * part
+            by_job[job] = by_job.get(job, _ZERO) + cost
+            means[how] += cost
+            left -= cost
         unallocated += left
     jobs = sorted(by_job)
     cents = split_to_cents([*(by_job[job] for job in jobs), unallocated, unexplained])
@@ -170,23 +159,34 @@ def reconcile(
         cents[-1],
         uncharged,
         tuple(notes),
+        _close(means, sum(cents[:-2], Decimal(0))),
     )
+
+
+def _close(parts: Mapping[str, Fraction], total: Decimal) -> dict[str, Decimal]:
+    """``parts`` in cents that add up to ``total``, which may be a cent off their rounded sum."""
+    cents = split_to_cents(list(parts.values()))
+    off = total - sum(cents, Decimal(0))
+    largest = max(range(len(cents)), key=lambda i: abs(cents[i]))
+    cents[largest] += off
+    return {name: cost for name, cost in zip(parts, cents, strict=True) if cost}
 
 
 def _read(
     charges: Sequence[Mapping[str, Any]], window: tuple[int, int] | None, notes: list[str]
 ) -> tuple[list[_Charge], str | None]:
-    currencies = {str(row["currency"]) for row in charges if row.get("currency")}
+    currencies = {str(row.get("currency") or UNSTATED) for row in charges}
     if len(currencies) > 1:
         raise UserError(
             f"charges are in {', '.join(sorted(currencies))}",
             where="currency",
-            hint="convert them to one currency first: no exchange rate is assumed",
+            hint="no exchange rate is assumed: say one, for example --rate EUR=1.08 for USD, or "
+            "--rate unstated=1",
         )
     found, unpriced = [], 0
     for row in charges:
         if row.get("effective_cost") is None:
-            unpriced += 1
+            unpriced += row.get("charge_count", 1)
             continue
         start, end = row.get("charge_start_us"), row.get("charge_end_us")
         if start is None or end is None:
@@ -198,96 +198,14 @@ def _read(
             raise IntegrityError(f"ends {start - end} us before it starts", where=where)
         billed = row.get("billed_cost")
         charge = _Charge(
-            row.get("resource_id"),
+            row,
             start,
             end,
             None if billed is None else Fraction(billed),
             Fraction(row["effective_cost"]),
-            row.get("commitment_status") == "Unused" or row.get("reservation_status") == "Unused",
         ).within(window)
         if charge is not None:
             found.append(charge)
     if unpriced:
-        notes.append(f"{unpriced} charges have no effective cost and are left out")
-    return found, next(iter(currencies), None)
-
-
-@dataclass(frozen=True)
-class Occupancy:
-    """Who held how many devices of one resource: stretches in order, with devices per job."""
-
-    start_us: list[int]
-    end_us: list[int]
-    gpus: list[dict[str, Fraction]]
-    capacity: Fraction
-
-    def shares(self, start_us: int, end_us: int) -> dict[str, Fraction]:
-        """Share of time and devices in [start, end) by job."""
-        out: dict[str, Fraction] = {}
-        k = max(bisect_right(self.start_us, start_us) - 1, 0)
-        whole = (end_us - start_us) * self.capacity
-        while k < len(self.start_us) and self.start_us[k] < end_us:
-            us = min(self.end_us[k], end_us) - max(self.start_us[k], start_us)
-            if us > 0:
-                for job, gpus in self.gpus[k].items():
-                    out[job] = out.get(job, _ZERO) + us * gpus / whole
-            k += 1
-        return out
-
-    def held_outside(self, spans: list[tuple[int, int]]) -> Fraction:
-        """GPU-time that was held outside of ``spans``."""
-        merged: list[tuple[int, int]] = []
-        for start, end in sorted(spans):
-            if merged and start <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-            else:
-                merged.append((start, end))
-        held = sum(
-            (e - s) * sum(g.values(), _ZERO)
-            for s, e, g in zip(self.start_us, self.end_us, self.gpus, strict=True)
-        )
-        for start, end in merged:
-            held -= sum(self.shares(start, end).values(), _ZERO) * (end - start) * self.capacity
-        return Fraction(held)
-
-
-def occupancy_of(
-    placed: Sequence[Placement], capacity: Mapping[str, int | Fraction]
-) -> dict[str, Occupancy]:
-    """Who held each resource; ``capacity`` tells its devices, else as many as were ever held.
-
-    Raises IntegrityError where a resource holds more devices than it has; by name.
-    """
-    by_resource: dict[str, list[Placement]] = defaultdict(list)
-    for place in placed:
-        if place.end_us > place.start_us:
-            by_resource[place.resource_id].append(place)
-    out = {}
-    for name in sorted({*by_resource, *capacity}):
-        places = by_resource[name]
-        changes: dict[int, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
-        for place in places:
-            changes[place.start_us][place.job_id] += place.gpus
-            changes[place.end_us][place.job_id] -= place.gpus
-        edges = sorted(changes)
-        now: dict[str, Fraction] = {}
-        starts, ends, gpus = [], [], []
-        for start, end in pairwise(edges):
-            for job, change in changes[start].items():
-                now[job] = now.get(job, _ZERO) + change
-            here = {job: n for job, n in sorted(now.items()) if n}
-            if here:
-                starts.append(start)
-                ends.append(end)
-                gpus.append(here)
-        most = max((sum(g.values(), _ZERO) for g in gpus), default=_ZERO)
-        has = Fraction(capacity[name]) if name in capacity else most
-        if most > has:
-            at = next(s for s, g in zip(starts, gpus, strict=True) if sum(g.values()) > has)
-            raise IntegrityError(
-                f"jobs hold {float(most):g} devices of {float(has):g} from {at} us on",
-                where=name,
-                hint="two jobs claim the same devices, or the resource has more",
-            )
-        out[name] = Occupancy(starts, ends, gpus, has)
-    return out
+        notes.append(f"{unpriced:,} charges have no effective cost and are left out")
+    return found, next(iter(currencies - {UNSTATED}), None)

@@ -1,4 +1,4 @@
-"""The thresholds of the straggler verdict, in one place, so that a page can print them."""
+"""The thresholds of verdict, episodes and causes, in one place; ``docs/causes.md`` states them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StragglerRules:
     """A flagged rank is slow in at least this share of the steps."""
     lately_steps: int = 20
     """... or, when it became slow only lately, in the last stretch of at least so many steps."""
-    stage_excess_ratio: float = 0.05
+    stage_excess_ratio: float = 0.04
     """A flagged stage exceeds the median of the other stages by this share of the step."""
     stage_persistence_ratio: float = 0.5
     """... in at least this share of the steps."""
@@ -47,3 +47,126 @@ class StragglerRules:
     """Bootstrap replicates."""
     seed: int = 0
     """Seed of the bootstrap."""
+
+
+@dataclass(frozen=True)
+class EpisodeRules:
+    """Thresholds of slow episodes; excess is a share of the usual step."""
+
+    windows_steps: tuple[int, ...] = (8, 16, 32, 64)
+    """Trailing windows over which the excess is averaged; any of them may open an episode."""
+    open_ratio: float = 0.035
+    """An episode opens when a window's mean excess is at least this ..."""
+    open_sds: float = 6.0
+    """... and this many standard deviations of such means over all ranks and steps."""
+    close_ratio: float = 0.0175
+    """It closes when the mean over the closing window falls below this (hysteresis)."""
+    close_window_steps: int = 32
+    """Trailing window that closes an episode."""
+    clip_ratio: float = 0.15
+    """A single step counts for no more than this, so that a spike opens nothing."""
+    merge_gap_steps: int = 32
+    """Episodes of a rank that are no further apart are one."""
+    min_steps: int = 10
+    """A shorter episode is a spell and is not reported."""
+    report_ratio: float = 0.04
+    """An episode is reported when its mean excess is at least this."""
+    least_cost_steps: float = 1.5
+    """... has cost at least so many whole steps ..."""
+    persistence_ratio: float = 0.5
+    """... and the rank exceeds half of that mean in at least this share of its steps."""
+    most_ranks_ratio: float = 0.5
+    """More ranks than this slow at once are no stragglers: the job is slow."""
+    warm_up_ratio: float = 1.1
+    """Leading steps longer than this many median steps are warm-up ..."""
+    warm_up_steps: int = 50
+    """... but no more than so many of them."""
+    joint_overlap_ratio: float = 0.6
+    """Episodes that share this much of their time, in one group of ranks, are one finding."""
+    job_ratio: float = 0.035
+    """Lasting change of a part of all ranks' steps that is reported."""
+    job_change_ratio: float = 0.021
+    """Changes of a part of all ranks' steps that are smaller are joined (share of a step)."""
+    job_covers_ratio: float = 0.5
+    """A rank's excess below this share of what slows all ranks in the same part belongs to it."""
+    job_share_ratio: float = 0.05
+    """Share of the paid time at which a part of all ranks' steps is a finding by itself."""
+
+
+@dataclass(frozen=True)
+class CauseRules:
+    """Thresholds of the attribution of causes."""
+
+    least_confidence: float = 0.6
+    """Below this no cause is named."""
+    carries_ratio: float = 0.5
+    """A part of the step that carries at least this share of the excess is its place."""
+    throttled_ratio: float = 0.3
+    """Share of samples with a throttle bit, above the peers' and above the device's own before."""
+    clock_ratio: float = 0.03
+    """Clock below the peers' median by at least this."""
+    before_ratio: float = 0.7
+    """A clock that was low by this share of it before the rank was slow is no cause."""
+    clock_explains_ratio: float = 0.4
+    """... and by at least this share of what would explain the excess in compute."""
+    errors: int = 10
+    """Corrected memory errors or link errors in the episode that count ..."""
+    errors_over_peers: float = 10.0
+    """... when they are this many times those of the worst peer."""
+    hotter_c: float = 3.0
+    """A device is hotter than its peers by at least this, in degrees."""
+    onset_steps: int = 20
+    """Xids and errors that begin more steps than this after the first slow one are no cause."""
+    beside_ratio: float = 0.5
+    """Other ranks with this share of the excess are slow beside those that are named."""
+    group_share_ratio: float = 0.8
+    """Share of a group's ranks that must be slow for the group to be the place."""
+
+
+@dataclass(frozen=True)
+class Confidences:
+    """How sure a cause is, of 1, by the evidence for it."""
+
+    phase: float = 0.9
+    """The part of the step that carries the excess names the cause (input, collector, ...)."""
+    expert: float = 0.9
+    """The ranks that hold the same experts are slow together in several replicas."""
+    stage: float = 0.9
+    """All ranks of a stage work longer; there are several."""
+    stage_of_one: float = 0.5
+    """... or there is one, which a slow device would look like."""
+    job: float = 0.85
+    """One part of the step is longer on the typical rank."""
+    link: float = 0.8
+    """Transfers of one group over several hosts are longer."""
+    clock_explains: float = 0.95
+    """The device is held back, and its clock explains the excess."""
+    clock_unknown: float = 0.75
+    """The device is held back, and its clock is not known."""
+    clock_denies: float = 0.45
+    """The device is held back, and its clock is that of its peers."""
+    low_clock: float = 0.9
+    """The clock explains the excess, and the device gives no reason for it."""
+    ecc_uncorrected: float = 0.85
+    """Uncorrected memory errors while the rank was slow."""
+    ecc_corrected: float = 0.7
+    """Many corrected memory errors while the rank was slow."""
+    xid: float = 0.85
+    """An Xid that names hardware, new while the rank was slow."""
+    after_onset: float = 0.3
+    """An Xid or errors that began after the rank had become slow."""
+    besides_clock: float = 0.1
+    """Taken off memory errors and Xids where a low clock explains the excess."""
+    pcie_copies: float = 0.95
+    """The PCIe link is degraded, and copies carry the excess."""
+    pcie_compute: float = 0.65
+    """... and compute carries it."""
+    nvlink_transfer: float = 0.95
+    """NVLink errors or lost links, and transfers carry the excess."""
+    nvlink_compute: float = 0.7
+    """... and compute carries it."""
+
+
+EPISODE_RULES = EpisodeRules()
+CAUSE_RULES = CauseRules()
+CONFIDENCES = Confidences()

@@ -27,6 +27,7 @@ _RENAMED = {
     "h2d": "host_gaps",
     "gc": "host_gaps",
     "other": "host_gaps",
+    "collective": "host_gaps",
     "unsplit": "step_unsplit",
     "unrecorded": "ranks_unrecorded",
 }

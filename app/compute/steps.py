@@ -13,7 +13,7 @@ from steptax.app.compute.rows import Flags, Floats, Ints, row_mean
 from steptax.app.errors import IntegrityError, NotFoundError
 
 #: Parts of a rank's own time; disjoint, and disjoint from communication.
-PHASES = ("compute", "input", "checkpoint", "h2d", "gc", "other")
+PHASES = ("compute", "input", "checkpoint", "h2d", "gc", "other", "collective")
 _TIMES = ("duration_us", "comm_us", "wait_us", "transfer_us", *(f"{p}_us" for p in PHASES))
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from steptax.app.compute.arrival import BasisChoice
 from steptax.app.compute.coverage import Coverage
 from steptax.app.compute.hints import Explanation
+from steptax.app.compute.link_probe import SlowLinks
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.rows import Flags, Floats, Ints
 from steptax.app.compute.rules import StragglerRules
@@ -164,3 +165,12 @@ class StragglerResult:
     ranks: RankTable | None
     """None when who waits for whom cannot be told; the verdict says why."""
     stages: StageTable | None
+    slow_links: SlowLinks | None = None
+    """Why the culprit is one where link probes name it, and not its own work."""
+    link_excess_us: Measure | None = None
+    """By how much it then holds up every rank in a step, at most."""
+
+    @property
+    def ranks_used(self) -> frozenset[int]:
+        """The ranks that are compared."""
+        return frozenset() if self.ranks is None else frozenset(self.ranks.ranks.tolist())

@@ -8,9 +8,12 @@ was asked for: power cap, thermal and power-brake slowdowns.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
+
+from steptax.app.compute.device_series import NO_MASK
+from steptax.app.compute.rows import Flags, Ints
 
 #: Name of each bit, from the NVML API reference.
 REASONS: dict[int, str] = {
@@ -25,73 +28,43 @@ REASONS: dict[int, str] = {
     0x100: "display_clocks",
 }
 IDLE = 0x1
-#: Bits that hold a busy device back.
+#: Bits that hold a busy device back, and their names.
 THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The mask of one device over a stretch of time; ``mask`` None: the device did not say."""
-
-    device: str
-    mask: int | None
-    duration_us: int
+THROTTLES = frozenset(name for bit, name in REASONS.items() if bit & THROTTLING)
 
 
 @dataclass(frozen=True)
 class ThrottleTime:
-    """Time by what the clock was held by.
+    """[D] time by what the clock of each device was held by, us.
 
-    ``throttled_us`` is by device, with zero for one that was watched and never throttled;
-    ``by_reason_us`` may add up to more, as reasons come together. ``unknown_us`` is time whose
-    mask is not known: it is neither throttled nor free.
+    ``by_reason_us`` has the reasons of the time at work, of those in ``REASONS`` all but idle; the
+    ones that throttle may add up to more than ``throttled_us``, as they come together. ``free_us``
+    is time at work that nothing throttled. ``unknown_us`` is time whose mask is not known: it is
+    neither throttled nor free.
     """
 
-    throttled_us: dict[str, int]
-    by_reason_us: dict[str, int]
-    idle_us: int
-    unknown_us: int
-
-    @property
-    def odd(self) -> tuple[str, ...]:
-        """Devices that were throttled while most of their peers never were, worst first."""
-        hit = [name for name, time_us in self.throttled_us.items() if time_us]
-        if not hit or 2 * len(hit) > len(self.throttled_us):
-            return ()
-        return tuple(sorted(hit, key=lambda name: (-self.throttled_us[name], name)))
+    throttled_us: Ints
+    by_reason_us: dict[str, Ints]
+    free_us: Ints
+    idle_us: Ints
+    unknown_us: Ints
 
 
-def reasons(mask: int) -> tuple[str, ...]:
-    """Names of the bits in ``mask``, lowest first; a bit that NVML does not document by number."""
-    bits = (1 << place for place in range(mask.bit_length()))
-    return tuple(REASONS.get(bit, f"bit 0x{bit:x}") for bit in bits if mask & bit)
+def throttle_time(device: Ints, masks: Ints, time_us: Ints, devices: int) -> ThrottleTime:
+    """Sum up samples [N] of ``devices`` devices: masks and the time that each stands for."""
+    known = masks != NO_MASK
+    idle = known & (masks & IDLE != 0)
+    at_work = known & ~idle
 
+    def total(chosen: Flags) -> Ints:
+        sums = np.bincount(device[chosen], weights=time_us[chosen], minlength=devices)
+        return np.asarray(np.rint(sums), dtype=np.int64)
 
-def throttling(mask: int | None) -> tuple[str, ...] | None:
-    """The reasons in ``mask`` that hold a busy device back; None where the mask is not known.
-
-    An idle device is not throttled, whatever else its mask holds: it had nothing to do.
-    """
-    if mask is None:
-        return None
-    return () if mask & IDLE else reasons(mask & THROTTLING)
-
-
-def throttle_time(samples: Iterable[Sample]) -> ThrottleTime:
-    """Sum up ``samples``: throttled time by device and by reason, idle and unknown time."""
-    by_device: Counter[str] = Counter()
-    by_reason: Counter[str] = Counter()
-    idle_us = unknown_us = 0
-    for sample in samples:
-        by_device[sample.device] += 0
-        held = throttling(sample.mask)
-        if held is None or sample.mask is None:
-            unknown_us += sample.duration_us
-            continue
-        if sample.mask & IDLE:
-            idle_us += sample.duration_us
-        if held:
-            by_device[sample.device] += sample.duration_us
-        for name in held:
-            by_reason[name] += sample.duration_us
-    return ThrottleTime(dict(by_device), dict(by_reason), idle_us, unknown_us)
+    held = at_work & (masks & THROTTLING != 0)
+    return ThrottleTime(
+        total(held),
+        {name: total(at_work & (masks & bit != 0)) for bit, name in REASONS.items() if bit != IDLE},
+        total(at_work & ~held),
+        total(idle),
+        total(~known),
+    )

@@ -14,7 +14,14 @@ import pyarrow as pa
 
 from steptax.app.lake.commits import Commit
 from steptax.app.lake.lake import Lake
-from steptax.app.lake.segments import Segment, part_name, read_segment, write_parquet
+from steptax.app.lake.rollups import forget, roll_up
+from steptax.app.lake.segments import (
+    Segment,
+    order_column,
+    part_name,
+    read_segment,
+    write_parquet,
+)
 from steptax.app.schema import TABLES, table
 
 #: Segments below this are merged; measured: 2,000 files of 4k rows read 2-16 times slower.
@@ -48,6 +55,9 @@ def compact(lake: Lake, *, minimum: int = 8, grace_s: float = GRACE_S) -> Compac
         for name, spec in TABLES.items():
             for job in lake.job_ids(name) if spec.by_job else [None]:
                 small = [s for s in lake.segments(name, job) if s.rows < SMALL_ROWS]
+                if order_column(spec.names) == "ts_us":
+                    # Neighbours in time, so that a question about a day opens few of them.
+                    small.sort(key=lambda segment: (segment.first, segment.path.name))
                 if len(small) >= minimum:
                     for group in _groups(small):
                         _merge(lake, group, job)
@@ -76,6 +86,7 @@ def _merge(lake: Lake, group: list[Segment], job: str | None) -> None:
     commit_id = hashlib.sha256("\n".join(removes).encode()).hexdigest()[:24]
     path = lake.folder(spec.name, job) / part_name(commit_id, 0, rows)
     write_parquet(path, spec, rows)
+    roll_up(lake.root, spec.name, [path])
     lake.commit(
         Commit(
             commit_id, "compact", time.time_ns() // 1000, (lake.relative(path),), removes=removes
@@ -94,7 +105,13 @@ def _sweep(lake: Lake, grace_s: float) -> int:
             if path.exists():
                 path.unlink()
                 deleted += 1
+                forget(lake.root, _table_of(name), path)
     return deleted
+
+
+def _table_of(name: str) -> str:
+    """The table of a segment as commits name it: ``tables/<table>/...``."""
+    return name.split("/", 2)[1]
 
 
 def _sweep_unfinished(lake: Lake, older_than_s: float) -> int:

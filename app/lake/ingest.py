@@ -16,9 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from steptax.app.lake.commits import Commit
+from steptax.app.lake.conflicts import Conflicts
 from steptax.app.lake.duplicates import find_duplicates
 from steptax.app.lake.lake import Lake, split_by_job, stamp
-from steptax.app.lake.segments import part_name, write_parquet
+from steptax.app.lake.rollups import forget, roll_up
+from steptax.app.lake.segments import order_column, parse_name, part_name, write_parquet
 from steptax.app.schema import Batch, Reject, Table, table
 
 #: Rows held in memory before a part is written.
@@ -34,7 +36,8 @@ class IngestResult:
     """What one input gave.
 
     ``already`` means that this very input was stored before and nothing was added;
-    ``stored_before`` counts rows of a new input whose key the lake had (a log that has grown, say);
+    ``stored_before`` counts rows of a new input whose key the lake had (a log that has grown, say),
+    ``conflicting`` those of them that say something else than the stored row;
     ``repeated`` counts those of the rejects whose key stood in the input before.
     """
 
@@ -48,6 +51,7 @@ class IngestResult:
     first_rejects: tuple[dict[str, Any], ...]
     job_ids: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
+    conflicting: dict[str, int] = field(default_factory=dict)
 
 
 def fingerprint(paths: Sequence[Path], *facts: object) -> str:
@@ -75,6 +79,7 @@ class Ingest:
         self._rejected: Counter[str] = Counter()
         self._stored_before: Counter[str] = Counter()
         self._repeated: Counter[str] = Counter()
+        self._conflicts = Conflicts(source, lake.commits)
         self._rejects: list[Reject] = []
         self._notes: dict[str, None] = {}
         self._jobs: set[str] = set()
@@ -91,14 +96,31 @@ class Ingest:
             if sum(part.num_rows for part in held) >= PART_ROWS:
                 self._write(batch.table)
 
-    def finish(self) -> IngestResult:
-        """Leave out what is stored already, then make the rest visible in one rename."""
+    def finish(
+        self, *, refuse_later_run: bool = False, refuse_older_attempt: bool = False
+    ) -> IngestResult:
+        """Leave out what is stored already, then make the rest visible in one rename.
+
+        ``refuse_later_run``: LaterRunError where the input is of a later run of a stored job;
+        ``refuse_older_attempt``: also where its steps begin after a newer attempt than theirs.
+        """
         for name in list(self._held):
             self._write(name)
         for (name, job), paths in list(self._staged.items()):
             if not table(name).latest_wins:
                 self._leave_out_duplicates(table(name), job, paths)
+        if refuse_later_run:
+            self._conflicts.refuse_later_run()
+        if refuse_older_attempt:
+            for (name, job), paths in self._staged.items():
+                if name == "steps" and job is not None:
+                    others = self.lake.segments(name, job)
+                    stored = [s.path for s in others if s.is_parquet and s.path not in paths]
+                    self._conflicts.refuse_older_attempt(job, paths, stored)
+        self._notes = dict.fromkeys([*self._conflicts.notes(), *self._notes])
         self._write_rejects()
+        for (name, _), paths in self._staged.items():
+            roll_up(self.lake.root, name, paths)
         adds = [self.lake.relative(p) for paths in self._staged.values() for p in paths]
         result = IngestResult(
             self.id,
@@ -111,6 +133,7 @@ class Ingest:
             tuple(_reject_json(r) for r in self._rejects[:SHOWN_REJECTS]),
             tuple(sorted(self._jobs)),
             tuple(self._notes),
+            self._conflicts.counts,
         )
         self.lake.commit(
             Commit(
@@ -127,6 +150,7 @@ class Ingest:
                     "first_rejects": list(result.first_rejects),
                     "job_ids": list(result.job_ids)[:1000],
                     "notes": list(result.notes),
+                    "conflicting": result.conflicting,
                 },
             )
         )
@@ -134,9 +158,10 @@ class Ingest:
 
     def abandon(self) -> None:
         """Remove what was staged; nothing of this input was ever visible."""
-        for paths in self._staged.values():
+        for (name, _), paths in self._staged.items():
             for path in paths:
                 path.unlink(missing_ok=True)
+                forget(self.lake.root, name, path)
 
     def _reject(self, reject: Reject) -> None:
         self._rejected[reject.table] += 1
@@ -157,14 +182,16 @@ class Ingest:
 
     def _leave_out_duplicates(self, spec: Table, job: str | None, paths: list[Path]) -> None:
         names = [path.name for path in paths]
+        first, last = _span_of(spec, names)
         stored = [
             segment.path
-            for segment in self.lake.segments(spec.name, job)
+            for segment in self.lake.segments(spec.name, job, first_step=first, last_step=last)
             if segment.is_parquet and segment.path.name not in names
         ]
         duplicates = find_duplicates(spec, paths, stored)
         if not duplicates:
             return
+        self._conflicts.add(spec.name, job, duplicates)
         drop: dict[Path, set[int]] = {}
         for duplicate in duplicates:
             drop.setdefault(duplicate.path, set()).add(duplicate.row_in_file)
@@ -226,11 +253,15 @@ def ingest(
     ingest_id: str,
     source: str,
     detail: dict[str, Any] | None = None,
+    refuse_later_run: bool = False,
+    refuse_older_attempt: bool = False,
 ) -> IngestResult:
     """Store ``batches`` as one input, all or nothing; an input that is stored adds nothing.
 
     ``batches`` is not consumed when ``ingest_id`` is known already. Whatever it raises is raised
-    on, and nothing of the input becomes visible.
+    on, and nothing of the input becomes visible. ``refuse_later_run``: LaterRunError where its
+    steps were stored before with other values, and it is later than those;
+    ``refuse_older_attempt``: also where they begin after a newer attempt than their own.
     """
     known = lake.commits.get(ingest_id)
     if known is not None:
@@ -246,15 +277,29 @@ def ingest(
             tuple(was["first_rejects"]),
             tuple(was["job_ids"]),
             (*was["notes"], "this input was stored before; nothing was added"),
+            dict(was.get("conflicting", {})),
         )
     work = Ingest(lake, ingest_id, source, detail=detail or {})
     try:
         for batch in batches:
             work.add(batch)
-        return work.finish()
+        return work.finish(
+            refuse_later_run=refuse_later_run, refuse_older_attempt=refuse_older_attempt
+        )
     except BaseException:
         work.abandon()
         raise
+
+
+def _span_of(spec: Table, names: Sequence[str]) -> tuple[int | None, int | None]:
+    """Range of steps or moments that the segments ``names`` hold; open where no key tells it.
+
+    Only rows within it can have a key of theirs.
+    """
+    found = [parsed for name in names if (parsed := parse_name(name)) is not None]
+    if not found or order_column(spec.key) is None:
+        return None, None
+    return min(one.first for one in found), max(one.last for one in found)
 
 
 def _reject_json(reject: Reject) -> dict[str, Any]:

@@ -3,6 +3,7 @@
     LAKE.json                                    format version
     tables/<table>/job=<job id>/<segment>        tables that are partitioned by job
     tables/<table>/<segment>                     the others
+    rollups/<name>-<version>/...                 sums of big segments (see ``rollups``)
     commits/<id>.json                            ingests and compactions (see ``commits``)
     live/job=<job id>/rank-000003.json           heartbeats, replaced in place
     live/job=<job id>/beats-<sender>.json        those of many ranks that came over a network
@@ -25,12 +26,14 @@ import pyarrow.compute as pc
 from steptax.app.errors import InputError, NotFoundError
 from steptax.app.lake.commits import Commit, CommitLog
 from steptax.app.lake.files import write_whole
+from steptax.app.lake.rollups import roll_up
 from steptax.app.lake.segments import (
     Segment,
     conform,
     job_folder,
     job_of_folder,
     live_name,
+    order_column,
     parse_name,
     prune,
     read_segment,
@@ -39,6 +42,7 @@ from steptax.app.lake.segments import (
 from steptax.app.schema import TABLES, Table, table
 
 FORMAT = 1
+_NO_END = 2**63 - 1
 
 
 class Lake:
@@ -88,10 +92,15 @@ class Lake:
         first_step: int | None = None,
         last_step: int | None = None,
     ) -> list[Segment]:
-        """Visible segments, oldest name first. Without ``job_id``: those of every job."""
+        """Visible segments, oldest name first. Without ``job_id``: those of every job.
+
+        ``first_step`` and ``last_step`` leave out those without a step between; of a table of
+        samples, which has no steps, they are moments in microseconds.
+        """
         commits = self.commits.all()
         removed = {path for commit in commits.values() for path in commit.removes}
         spec = table(name)
+        by_time = order_column(spec.names) == "ts_us"
         jobs: Sequence[str | None] = (
             [None] if not spec.by_job else [job_id] if job_id is not None else self.job_ids(name)
         )
@@ -109,9 +118,10 @@ class Lake:
                     continue
                 if parsed.commit_id is not None and parsed.commit_id not in commits:
                     continue
-                found.append(
-                    Segment(name, job, folder / entry, parsed.first, parsed.last, parsed.rows)
-                )
+                last = parsed.last
+                if by_time and not last:  # its name is of before names told moments
+                    last = _NO_END
+                found.append(Segment(name, job, folder / entry, parsed.first, last, parsed.rows))
         return list(prune(found, first_step, last_step))
 
     def version(self, name: str, job_id: str | None = None) -> str:
@@ -162,6 +172,7 @@ class Lake:
             path = self.folder(name, job) / live_name(part)
             write_parquet(path, spec, part)
             written.append(path)
+        roll_up(self.root, name, written)
         return written
 
     def commit(self, commit: Commit) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from steptax.app.lake import Lake, Segment
+from steptax.app.lake.rollups import made, parts_of
+from steptax.app.lake.segments import order_column
 from steptax.app.queries.texts import query
 from steptax.app.schema import Table, table
+from steptax.app.schema.rollup import Rollup
+from steptax.app.schema.rollups import LEVELS
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
 _DUCK_TYPES = {
@@ -51,8 +56,9 @@ class DuckEngine:
     ) -> pa.Table:
         """Run query ``name``; by-job tables are read for ``job_id`` only, when it is given.
 
-        ``first_step`` and ``last_step`` leave out segments that hold no such step; a query that
-        must filter exactly says so in its text.
+        ``first_step`` and ``last_step`` leave out segments that hold no such step, and the
+        parameters ``first_us`` and ``last_us`` samples of other moments; a query that must filter
+        exactly says so in its text.
         """
         spec = query(name)
         available: dict[str, object] = {
@@ -61,18 +67,28 @@ class DuckEngine:
             "last_step": last_step,
             **parameters,
         }
+        spans = {"step": (first_step, last_step)}
+        spans["ts_us"] = parameters.get("first_us"), parameters.get("last_us")  # type: ignore[assignment]
         values = {key: available[key] for key in spec.parameters}
 
         def answer(*, older: bool) -> pa.Table:
-            relations = {
-                t: self._relation(table(t), job_id, first_step, last_step, older=older)
-                for t in spec.tables
-            }
+            relations, fresh = {}, {}
+            for t in spec.tables:
+                own = table(t)
+                span = spans.get(order_column(own.names) or "", (None, None))
+                relations[t] = self._relation(own, job_id, *span, older=older)
+            for level in spec.levels:
+                rollup = LEVELS[level]
+                relations[level], rows = self._merged(rollup, level, job_id, *spans[rollup.at])
+                if rows is not None:
+                    fresh[f"_fresh_{level}"] = rows
             views = [f"{t} AS (SELECT * FROM {own})" for t, own in relations.items()]
             text = _PARAMETER.sub(r"$\1", _prepend(views, spec.text))
             with self._lock:
                 cursor = self._connection.cursor()
             try:
+                for relation, rows in fresh.items():
+                    cursor.register(relation, rows)
                 return cursor.sql(text, params=values).to_arrow_table()
             finally:
                 cursor.close()
@@ -82,6 +98,33 @@ class DuckEngine:
         except (duckdb.BinderException, duckdb.InvalidInputException):
             # A segment was written before a column was added to its table.
             return answer(older=True)
+
+    def _merged(
+        self, rollup: Rollup, level: str, job_id: str | None, first: int | None, last: int | None
+    ) -> tuple[str, pa.Table | None]:
+        """A level of a roll-up as SQL, and the rows that it calls ``_fresh_<level>``.
+
+        Buckets that hold ``first`` or ``last`` are whole.
+        """
+        width = rollup.levels[level]
+        segments = self.lake.segments(
+            rollup.table,
+            job_id if table(rollup.table).by_job else None,
+            first_step=None if first is None else first - first % width,
+            last_step=None if last is None else last - last % width + width - 1,
+        )
+        parts = parts_of(self.lake.root, rollup, level, segments)
+        sources = []
+        if parts.stored:
+            sources.append(f"read_parquet({_listed(parts.stored)}, hive_partitioning = false)")
+        if parts.fresh is not None:
+            sources.append(f"_fresh_{level}")
+        if not sources:
+            empty = made(rollup, table(rollup.table).arrow.empty_table(), [level])[level]
+            return f"(SELECT * FROM _fresh_{level})", empty
+        names = ", ".join(rollup.columns)
+        union = " UNION ALL ".join(f"SELECT {names} FROM {source}" for source in sources)
+        return f"({rollup.merged_sql(level, f'({union})')})", parts.fresh
 
     def _relation(
         self, spec: Table, job_id: str | None, first: int | None, last: int | None, *, older: bool
@@ -147,4 +190,8 @@ def _quoted(name: str) -> str:
 
 
 def _paths(segments: Sequence[Segment]) -> str:
-    return "[" + ", ".join("'" + str(s.path).replace("'", "''") + "'" for s in segments) + "]"
+    return _listed([segment.path for segment in segments])
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "]"

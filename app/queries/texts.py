@@ -1,8 +1,8 @@
 """The named queries: one ``.sql`` file each, in the subset that DuckDB and Spark both speak.
 
 Subset: ``max_by`` not ``arg_max``; ``WITHIN GROUP``; ``CAST(floor(a / b) AS INT)`` not ``//``;
-float literals as ``1.0e0``; ``ORDER BY`` with full tie-breaks; parameters as ``:name``; tables by
-their schema's name.
+float literals as ``1.0e0``; ``ORDER BY`` with full tie-breaks; parameters as ``:name``; tables, and
+levels of roll-ups, by their schema's name.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptax.app.schema import TABLES
+from steptax.app.schema.rollups import LEVELS
 
 _FOLDER = Path(__file__).parent / "sql"
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
@@ -19,12 +20,13 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
 
 @dataclass(frozen=True)
 class Query:
-    """One named text. ``tables`` are the schema's tables that it reads."""
+    """One named text. ``tables`` are the schema's tables that it reads, ``levels`` roll-ups."""
 
     name: str
     text: str
     tables: tuple[str, ...]
     parameters: tuple[str, ...]
+    levels: tuple[str, ...] = ()
 
     @property
     def doc(self) -> str:
@@ -40,9 +42,12 @@ class Query:
 def _load(path: Path) -> Query:
     text = path.read_text(encoding="utf-8")
     body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
-    tables = tuple(name for name in TABLES if re.search(rf"\b(?:FROM|JOIN) {name}\b", body))
+    tables, levels = (
+        tuple(name for name in names if re.search(rf"\b(?:FROM|JOIN) {name}\b", body))
+        for names in (TABLES, LEVELS)
+    )
     parameters = tuple(dict.fromkeys(_PARAMETER.findall(body)))
-    return Query(path.stem, text, tables, parameters)
+    return Query(path.stem, text, tables, parameters, levels)
 
 
 #: Every query by name.

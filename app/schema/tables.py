@@ -104,6 +104,7 @@ JOBS = Table(
         ),
         _text("account", "charge account, as text"),
         _text("period", "billing period as the source states it, when it has no dates"),
+        _text("hosts", "nodes whose devices it held, as its scheduler names them, by commas"),
         *PROVENANCE,
     ),
     latest_wins=True,
@@ -154,6 +155,11 @@ STEPS = Table(
         _us("h2d_us", "host to device copies"),
         _us("gc_us", "garbage collector pauses"),
         _us("other_us", "measured, but none of these"),
+        _us(
+            "collective_us",
+            "own time inside a collective, not in comm_us: before the rank had called the "
+            "communication library, or behind its calls; null = not told from comm_us",
+        ),
         _int("tokens", "tokens of this rank in this step", "tokens"),
         _int("seq_sq_sum", "sum of squared sequence lengths", "tokens^2"),
         _real("loss", "training loss"),
@@ -188,6 +194,7 @@ OPS = Table(
             "start_ns", INT, "start; relative to the step where the source is", "ns", nullable=False
         ),
         Column("duration_ns", INT, "duration", "ns", nullable=False),
+        Column("launch_ns", INT, "when its host launched it, as start_ns; null = not told", "ns"),
         *PROVENANCE,
     ),
     by_job=True,
@@ -218,6 +225,30 @@ COLLECTIVES = Table(
         _text("timing", "what measured the duration: kernel_gpu, kernel_cpu, collective_cpu"),
         _real("algbw_gb_per_s", "bytes / time", "GB/s"),
         _real("busbw_gb_per_s", "algbw times the collective's factor", "GB/s"),
+        *PROVENANCE,
+    ),
+    by_job=True,
+)
+
+LINK_PROBES = Table(
+    "link_probes",
+    1,
+    "What a recorder's link probe measured: one row per probe, rank and neighbour. Both ends of a "
+    "link give a row.",
+    ("job_id", "attempt", "step", "rank", "peer"),
+    (
+        _JOB,
+        Column("attempt", INT32, "attempt number, from 0", nullable=False),
+        Column("step", INT, "optimiser step in which it was probed", nullable=False),
+        _RANK,
+        Column("peer", INT32, "global rank at the other end", nullable=False),
+        _int("bytes", "size of the message in each direction", "bytes"),
+        _us(
+            "duration_us",
+            "both send and receive it at the same time, until both messages are there: the "
+            "shortest of several exchanges",
+            nullable=False,
+        ),
         *PROVENANCE,
     ),
     by_job=True,
@@ -434,25 +465,64 @@ CHARGES = Table(
         _real("consumed_quantity", "quantity"),
         _text("consumed_unit", "unit of the quantity"),
         _text("tags", "JSON object"),
+        _text("billing_account", "whom the provider bills"),
         *PROVENANCE,
     ),
 )
+
+CHARGE_STATES = Table(
+    "charge_states",
+    1,
+    "Lines of a bill that a later delivery of it tells again, or replaces.",
+    ("provider", "invoice", "line"),
+    (
+        _key("provider", "who bills"),
+        _key("invoice", "invoice"),
+        _key("line", "line identity"),
+        Column("counts", FLAG, "whether the line counts", nullable=False),
+        _text("file", "of a line that does not count: the source that it is of"),
+        *PROVENANCE,
+    ),
+    latest_wins=True,
+)
+
+_OFFER = (
+    _key("provider", "seller"),
+    _key("gpu_model", "device"),
+    _key("form_factor", "SXM, PCIe, NVL, ..."),
+    _key("region", "region"),
+    _key("term", "on-demand, spot, 1y, 3y, ..."),
+    _key("segment", "hyperscaler, neocloud, marketplace, ..."),
+    _key("observed_on", "ISO date"),
+)
+_OFFER_KEY = tuple(column.name for column in _OFFER)
 
 PRICES = Table(
     "prices",
     1,
     "Dated offers.",
-    ("provider", "gpu_model", "form_factor", "region", "term", "observed_on"),
+    _OFFER_KEY,
     (
-        _key("provider", "seller"),
-        _key("gpu_model", "device"),
-        _key("form_factor", "SXM, PCIe, NVL, ..."),
-        _key("region", "region"),
-        _key("term", "on-demand, spot, 1y, 3y, ..."),
-        _key("observed_on", "ISO date"),
+        *_OFFER,
         Column("usd_per_gpu_hour", MONEY, "price", "USD/GPU-hour"),
-        _text("segment", "hyperscaler, neocloud, marketplace"),
         _text("source_url", "where it was seen"),
+        _text("held_because", "why it had been held before a person accepted it"),
+        _text("accepted_by", "who accepted it, or entered it by hand"),
+        *PROVENANCE,
+    ),
+    latest_wins=True,
+)
+
+HELD_PRICES = Table(
+    "held_prices",
+    1,
+    "Dated offers that look wrong and do not count until a person accepts them.",
+    (*_OFFER_KEY, "usd_per_gpu_hour"),
+    (
+        *_OFFER,
+        Column("usd_per_gpu_hour", MONEY, "price", "USD/GPU-hour", nullable=False),
+        _text("source_url", "where it was seen"),
+        _text("held_because", "why it is held"),
         *PROVENANCE,
     ),
     latest_wins=True,
@@ -471,7 +541,7 @@ BENCH_RESULTS = Table(
         _key("size", "shape or bytes"),
         _key("dtype", "element type"),
         _real("value", "headline"),
-        _text("unit", "unit of value, p5, p50, p95"),
+        _text("unit", "unit of value, p5, p50, p95, p99"),
         _real("p5", "5th percentile"),
         _real("p50", "median"),
         _real("p95", "95th percentile"),
@@ -483,23 +553,86 @@ BENCH_RESULTS = Table(
         Column("ranks", INT32, "ranks that took part, each with one device"),
         Column("nodes", INT32, "nodes that took part"),
         _int("wrong", "results outside their bounds; null = not checked", "elements"),
+        _real("p99", "99th percentile"),
+        _text("repeats", "median of each repeat in the unit of value, JSON list"),
+        _us("measured_at_us", "when the run began, UTC"),
+        _text("gpu_model", "device as it reports itself"),
+        Column("rank", INT32, "rank whose own figure it is; null = the device's or all ranks'"),
         *PROVENANCE,
     ),
 )
 
-BUDGETS = Table(
-    "budgets",
+PUBLIC_RESULTS = Table(
+    "public_results",
     1,
-    "Money and goodput promised to a scope in a period.",
-    ("scope", "period"),
+    "Results of public training benchmarks as somebody published or summed them up; one row per "
+    "system and benchmark.",
+    ("round", "submitter", "system", "benchmark"),
     (
-        _key("scope", "team, project, cluster or job"),
-        _key("period", "2026-11, 2026-Q4, 2026"),
-        _money("budget_usd", "budget"),
-        _real("goodput_slo_ratio", "useful share promised", "ratio"),
+        _key("round", "round of the benchmark, as 5.1; unknown where the source names none"),
+        _key("submitter", "who submitted it"),
+        _key("system", "system"),
+        _key("benchmark", "what was trained, as llama2_70b_lora"),
+        _text("division", "closed or open"),
+        _text("availability", "available on-premise, available cloud, preview, ..."),
+        _text("gpu_model", "device, as the result names it"),
+        Column("gpus", INT32, "devices that trained"),
+        Column("nodes", INT32, "nodes"),
+        _text("software", "framework and versions"),
+        _real("train_s", "time to train to the target quality", "s"),
+        Column("runs", INT32, "runs that it is taken from"),
+        _real("shortest_s", "shortest run", "s"),
+        _real("longest_s", "longest run", "s"),
+        _text("source_url", "where it was published"),
         *PROVENANCE,
     ),
     latest_wins=True,
+)
+
+PUBLIC_RUNS = Table(
+    "public_runs",
+    1,
+    "Single runs of public training benchmarks, as their logs tell them.",
+    ("round", "submitter", "system", "benchmark", "run"),
+    (
+        _key("round", "round of the benchmark, as 5.1; unknown where the log's place names none"),
+        _key("submitter", "who submitted it"),
+        _key("system", "system"),
+        _key("benchmark", "what was trained, as llama2_70b_lora"),
+        Column("run", INT32, "number of the run, from 0", nullable=False),
+        _text("division", "closed or open"),
+        _text("availability", "onprem, cloud, preview, research"),
+        _text("gpu_model", "device, as the description of the system names it"),
+        Column("gpus", INT32, "devices that trained"),
+        Column("nodes", INT32, "nodes"),
+        _text("software", "framework and versions"),
+        _text("status", "success or aborted; null = the log ends before the run does"),
+        _real("train_s", "from run_start to run_stop", "s"),
+        _real("init_s", "initialisation before it, which does not count", "s"),
+        _real("scaling_factor", "by which the organiser lengthens the result; null = none stated"),
+        _int("global_batch_size", "global batch size", "samples"),
+        _real("samples", "samples seen at the last evaluation", "samples"),
+        _real("quality", "last evaluated quality"),
+        *PROVENANCE,
+    ),
+    latest_wins=True,
+)
+
+BUDGETS = Table(
+    "budgets",
+    2,
+    "Money and goodput promised to a scope in a period; each change is a row, the newest holds.",
+    ("scope", "period", "set_at_us"),
+    (
+        _key("scope", "all, or team:NAME, project:NAME, cluster:NAME, owner:NAME, job:ID"),
+        _key("period", "2026-11, 2026-Q4, 2026"),
+        _us("set_at_us", "when it was set", nullable=False),
+        _money("budget_usd", "budget; null = none"),
+        _real("goodput_slo_ratio", "useful share promised; null = none", "ratio"),
+        _text("set_by", "who set it"),
+        _text("note", "why"),
+        *PROVENANCE,
+    ),
 )
 
 REJECTS = Table(
@@ -524,6 +657,7 @@ TABLES: dict[str, Table] = {
         STEPS,
         OPS,
         COLLECTIVES,
+        LINK_PROBES,
         COMMUNICATORS,
         DEVICE_SAMPLES,
         PORT_SAMPLES,
@@ -531,8 +665,12 @@ TABLES: dict[str, Table] = {
         PRINTED_METRICS,
         REPORTED_SCORES,
         CHARGES,
+        CHARGE_STATES,
         PRICES,
+        HELD_PRICES,
         BENCH_RESULTS,
+        PUBLIC_RESULTS,
+        PUBLIC_RUNS,
         BUDGETS,
         REJECTS,
     )

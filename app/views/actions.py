@@ -12,8 +12,13 @@ _BY_HINT = {
     "gc": "disable automatic garbage collection and collect at the same step on every rank",
     "host": "profile that rank: launch gaps, Python time, CPU contention on its host",
     "other": "find out what the source counts as other time",
+    "collective": "look at what that rank does in the collective around the library's call: "
+    "packing and copying of gradients, hooks, CPU contention on its host",
+    "slow_links": "look at that rank's adapter, cable and host (errors, rate, CPU contention); "
+    "then take the rank to another host and probe again",
     "slow_compute": "compare that device's clock, throttle reasons and errors with its peers', "
-    "then run a matrix-multiplication benchmark on it; if it is slow there too, replace it",
+    "then test it: steptax bench suspect --job prints the commands and what the test costs; if it "
+    "is slow there too, replace it",
 }
 
 _BY_VERDICT = {

@@ -12,6 +12,7 @@ from steptax.app.compute.onset import Onset
 from steptax.app.compute.straggler_result import Kind, StragglerResult
 from steptax.app.format import format_share
 from steptax.app.views.actions import next_action
+from steptax.app.views.cause_models import CauseRow, FindingRow
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.models import Card, LedgerLine, Price
 from steptax.app.views.price import level_text
@@ -28,12 +29,18 @@ def build_card(
     ledger: tuple[LedgerLine, ...],
     price: Price,
     since: Onset,
+    findings: tuple[FindingRow, ...] = (),
 ) -> Card:
-    """The card of a job; what cannot be known says why. ``since`` is the onset of the culprit."""
+    """The card of a job; what cannot be known says why. ``since`` is the onset of the culprit.
+
+    The cause is that of the finding about the culprit, costliest first in ``findings``; the
+    evidence of the phases alone stands in where there is none.
+    """
     verdict, explanation = result.verdict, result.explanation
     hint = explanation.hints[0] if explanation.hints else None
     culprit = verdict.culprit
     dominant = explanation.dominant
+    why = None if result.slow_links is not None else _of_culprit(findings, culprit)
     return Card(
         verdict=verdict.kind.value,
         sentence=" ".join((verdict.text, *verdict.notes)),
@@ -51,28 +58,46 @@ def build_card(
         phase_share=_phase_share(explanation),
         excess_ms=metrics["excess_ms"],
         excess_against=(
-            "over the median of the same pipeline stage's other ranks"
+            "of every step, on all ranks alike"
+            if result.slow_links is not None
+            else "over the median of the same pipeline stage's other ranks"
             if loaded.matrix.has_pipeline
             else "over the median of the other ranks"
         ),
         persistence=metrics["persistence_ratio"],
+        persistence_of="steps" if result.slow_links is None else "link probes",
         stability=metrics["stability_ratio"],
         since=since.text,
         since_step=since.first_step,
-        probable_cause=_cause(verdict.kind, hint, explanation),
-        evidence_for=() if hint is None else hint.evidence_for,
-        evidence_against=() if hint is None else hint.evidence_against,
-        would_settle=() if hint is None else hint.settle,
+        probable_cause=_cause(verdict.kind, hint, explanation) if why is None else why.sentence,
+        evidence_for=(() if hint is None else hint.evidence_for)
+        if why is None
+        else why.evidence_for,
+        evidence_against=(
+            (() if hint is None else hint.evidence_against) if why is None else why.evidence_against
+        ),
+        would_settle=(() if hint is None else hint.settle) if why is None else why.would_settle,
         cost_per_hour_usd=metrics["recoverable_usd_per_hour"],
         cost_per_day_usd=metrics["recoverable_usd_per_day"],
         cost_window_usd=metrics["recoverable_usd"],
-        next_action=next_action(verdict.kind, None if hint is None else hint.id),
+        next_action=(
+            next_action(verdict.kind, None if hint is None else hint.id)
+            if why is None
+            else why.next_action
+        ),
+        confidence=None if why is None or why.cause is None else why.confidence,
         level=level_text(result.basis.level),
         estimate_note=(
             "per-rank estimate, no dependency graph" if loaded.matrix.has_pipeline else None
         ),
         slow_steps=_slow_steps(result, culprit),
     )
+
+
+def _of_culprit(findings: tuple[FindingRow, ...], culprit: int | None) -> CauseRow | None:
+    """The cause of the costliest finding about ``culprit``; None where there is none."""
+    mine = (row.cause for row in findings if row.scope == "ranks" and culprit in row.ranks)
+    return None if culprit is None else next(mine, None)
 
 
 def dominant_loss(ledger: tuple[LedgerLine, ...]) -> str:
@@ -96,13 +121,30 @@ def _phase_share(explanation: Explanation) -> Measure:
 def _cause(kind: Kind, hint: Hint | None, explanation: Explanation) -> str:
     if kind is Kind.STAGE:
         return "pipeline partitioning: the stage has more work than the others, on all its ranks"
-    if kind in (Kind.NONE, Kind.UNTELLABLE):
-        return "none to name"
+    if kind is Kind.NONE:
+        return "not named: no rank is slow for good"
+    if kind is Kind.UNTELLABLE:
+        return "not named: it cannot be told who is slow"
+    if kind is Kind.MOVING:
+        return _of_nobody(explanation)
     if hint is None:
         return explanation.reason or "cause not named: the evidence does not single one out"
     # Other phases can be shorter than the peers', so one may carry more than the whole excess.
     share = format_share(min(1.0, hint.share_ratio))
     return f"{hint.title} ({share} of the excess; confidence not scored)"
+
+
+def _of_nobody(explanation: Explanation) -> str:
+    """Of lateness that moves from rank to rank: what it is spent on is known, not whose fault."""
+    known = "not named: no rank is slow for good"
+    dominant = explanation.dominant
+    if dominant is None or not dominant.excess_us > 0:
+        return known
+    share = format_share(min(1.0, dominant.share_ratio))
+    return (
+        f"{known}; whichever rank is last spends {share} of its time over its peers' in "
+        f"{dominant.phase}"
+    )
 
 
 def _place(place: dict[str, Any] | None) -> str | None:

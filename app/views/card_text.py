@@ -27,9 +27,10 @@ def card_as_text(view: JobView) -> str:
         ]
     if card.culprit_rank is not None:
         lines += _culprit(card)
-    lines.append(("probable cause", card.probable_cause))
-    lines += [("for", text) for text in card.evidence_for]
-    lines += [("against", text) for text in card.evidence_against]
+    cause, seen = card.cause_titles
+    lines.append((cause, card.probable_cause))
+    lines += [(seen, text) for text in card.evidence_for]
+    lines += [("against it", text) for text in card.evidence_against]
     lines += [("would settle it", text) for text in card.would_settle]
     if card.cost_per_hour_usd.value is not None:
         lines.append(
@@ -64,13 +65,16 @@ def _culprit(card: Card) -> list[tuple[str, str]]:
         ("scope", card.culprit_scope or "no topology is known"),
         ("phase", phase),
         ("excess", f"{format_measure(card.excess_ms)} {card.excess_against}"),
-        (
-            "persistence",
-            f"{format_measure(card.persistence)} of the steps; last to arrive in "
-            f"{format_measure(card.stability)} of the slow ones",
-        ),
+        ("persistence", _persistence(card)),
         ("slow", card.since),
     ]
+
+
+def _persistence(card: Card) -> str:
+    share = f"{format_measure(card.persistence)} of the {card.persistence_of}"
+    if card.stability.value is None and card.stability.reason:
+        return f"{share}; {card.stability.reason}"
+    return f"{share}; last to arrive in {format_measure(card.stability)} of the slow ones"
 
 
 def _brief(measure: Measure) -> str:

@@ -48,6 +48,13 @@ def rank_onset(loaded: LoadedJob, result: StragglerResult, work: Floats, peers: 
     culprit = result.verdict.culprit
     if culprit is None:
         return Onset("no single rank makes the others wait")
+    if result.slow_links is not None:
+        found = result.slow_links
+        return Onset(
+            f"in {found.slow_probes} of {found.probes} link probes, first in step "
+            f"{found.first_step}",
+            found.first_step,
+        )
     place = int(np.flatnonzero(loaded.matrix.ranks == culprit)[0])
     own, others = work[:, place], peers[:, place]
     usable = np.nan_to_num(others) > 0

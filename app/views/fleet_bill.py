@@ -24,6 +24,7 @@ from steptax.app.compute.waterfall_groups import (
 )
 from steptax.app.compute.waterfall_rows import Labels, Waterfall
 from steptax.app.errors import UserError
+from steptax.app.views.bill_rules import BillRules
 from steptax.app.views.fleet_bill_models import (
     DENOMINATORS,
     LEVELS,
@@ -33,10 +34,18 @@ from steptax.app.views.fleet_bill_models import (
     NotBilled,
     jobs_text,
 )
-from steptax.app.views.fleet_groups import HELD_BY_NONE, as_group, bill_sentence, close_groups
+from steptax.app.views.fleet_groups import (
+    HELD_BY_NONE,
+    as_group,
+    bill_sentence,
+    close_groups,
+    cost_text,
+)
 from steptax.app.views.fleet_jobs import JobBill, held_span, job_bills, of_allocated
 from steptax.app.views.fleet_money import Money, money_of
+from steptax.app.views.invoices import invoices_of
 from steptax.app.views.load import LoadedJob
+from steptax.app.views.offers import OfferFilter
 from steptax.app.views.sharing import claims_in, lost_warning, unplaced_warnings
 from steptax.app.views.workspace import Workspace
 
@@ -66,16 +75,21 @@ def fleet_bill(
     last: date | None = None,
     job_ids: Sequence[str] = (),
     loaded: Mapping[str, LoadedJob] | None = None,
+    rules: BillRules | None = None,
+    invoiced: Mapping[str, Decimal] | None = None,
+    offers: OfferFilter | None = None,
 ) -> FleetBill:
     """The bills of ``job_ids`` (all without any), added up by ``by``.
 
     A job counts with the part of its time between ``first`` and ``last``, days in zone ``tz``, both
     included; days and months are cut in that zone too. ``loaded`` are jobs whose steps are in
-    memory already.
+    memory already. ``rules`` join charges to jobs, else those of the installation; ``invoiced``
+    are amounts by invoice that the charges are held against; ``offers`` says which connected prices
+    count where no bill is.
 
     Raises:
         UserError: no such level, denominator or zone, or charges in several currencies.
-        NotFoundError: there is no job of that name.
+        NotFoundError: there is no job or no invoice of that name.
     """
     level, whole = _level(by), _denominator(denominator)
     window = _window(first, last, tz)
@@ -89,7 +103,18 @@ def fleet_bill(
     made = job_bills(ws, needed, loaded)
     lost = {one.job_id: one.lost for one in made if one.lost}
     parts = _parts(made, records, window, level, chosen)
-    money = money_of(ws, parts.bills, records, price, window, whole=parts.whole, lost=lost)
+    money = money_of(
+        ws,
+        parts.bills,
+        records,
+        price,
+        window,
+        whole=parts.whole,
+        lost=lost,
+        rules=rules,
+        offers=offers,
+    )
+    reconciled = replace(money.reconciliation, invoices=invoices_of(ws, invoiced))
     if whole is Denominator.ALLOCATED:
         parts = replace(parts, bills=[of_allocated(bill) for bill in parts.bills])
     shown = [
@@ -99,7 +124,7 @@ def fleet_bill(
     unit = _UNITS.get(level)
     costs = None
     if unit is not None and money.charges:
-        costs = costs_by_period(money.charges, money.held, unit, tz, window)
+        costs = costs_by_period(money.charges, money.holders, unit, tz, window)
     groups, grand = _groups([*shown, *([idle] if idle else [])], level, tz, costs)
     return FleetBill(
         by=level,
@@ -112,9 +137,10 @@ def fleet_bill(
         total=grand,
         currency=money.currency,
         cost_basis=money.basis,
-        reconciliation=money.reconciliation,
+        reconciliation=reconciled,
         jobs=len(shown),
         not_billed=parts.not_billed,
+        prices=money.prices,
         warnings=tuple(
             filter(
                 None,
@@ -233,11 +259,14 @@ def _idle(
     """The bill of what no job held, and what to say where it cannot be made."""
     if whole is Denominator.ALLOCATED or not money.charges:
         return None, ""
-    free = idle_allocations(money.charges, money.held, window)
+    free = idle_allocations(money.charges, money.holders.by_resource, window)
     if free is None:
         return None, "jobs hold parts of devices, so the time that nobody held is not counted"
     if not free:
-        return None, ""
+        if not money.idle_cost:
+            return None, ""
+        cost = cost_text(money.idle_cost, money.currency)
+        return None, f"{cost} of the bill are unallocated and of no device's time: in no bucket"
     none = HELD_BY_NONE
     bill = unallocated(free, [], Labels(none, none, none, none, none))
     return bill.priced(Fraction(money.idle_cost or 0)), ""
@@ -283,14 +312,23 @@ def _split(
     tz: str,
     costs: Mapping[str, Mapping[str, Fraction]] | None,
 ) -> list[Waterfall]:
-    """A bill by period; with a provider's bill each period has what was charged for it."""
+    """A bill by period; with a provider's bill each period has what was charged for it.
+
+    What was charged in a period without time, such as an unused commitment while all devices were
+    held, is in the others: there is no bucket to put it into, and nothing is lost.
+    """
     parts = split_periods(bill, unit, tz)
     usd = bill.usd_exact
     if costs is None or usd is None:
         return parts
     job = str(bill.labels.job_id)
     job = UNALLOCATED if job == HELD_BY_NONE else job
-    charged = [costs.get(str(part.labels.period), {}).get(job, Fraction(0)) for part in parts]
+    charged = [
+        costs.get(str(part.labels.period), {}).get(job, Fraction(0))
+        if part.total_gpu_us
+        else Fraction(0)
+        for part in parts
+    ]
     whole = sum(charged, Fraction(0))
     if not whole:
         return parts

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
 from steptax.app.compute.measure import Measure
+from steptax.app.views.list_prices import PriceUsed
 
 Level = Literal["team", "project", "cluster", "owner", "job", "month", "day"]
 
@@ -98,6 +100,49 @@ class NotBilled:
 
 
 @dataclass(frozen=True)
+class Invoice:
+    """What the charges of one invoice add up to, whole, whatever the window is.
+
+    Costs are None where a charge does not say; they are never those of several currencies.
+    """
+
+    provider: str
+    name: str
+    currency: str | None
+    charges: int
+    billed_cost: Decimal | None
+    effective_cost: Decimal | None
+    list_cost: Decimal | None
+    contracted_cost: Decimal | None
+    billed_by_category: Mapping[str, Decimal]
+    """Usage, Purchase, Tax, Credit, Adjustment; adds up to the billed cost."""
+    stated: Decimal | None = None
+    """What a person says that the invoice is about."""
+
+    @property
+    def difference(self) -> Decimal | None:
+        """What the charges say less than the invoice does."""
+        known = self.stated is not None and self.billed_cost is not None
+        return self.stated - self.billed_cost if known else None  # type: ignore[operator]
+
+    def as_json(self) -> dict[str, Any]:
+        """As every command prints it."""
+        return {
+            "provider": self.provider,
+            "invoice": self.name,
+            "currency": self.currency,
+            "charges": self.charges,
+            "billed_cost": self.billed_cost,
+            "effective_cost": self.effective_cost,
+            "list_cost": self.list_cost,
+            "contracted_cost": self.contracted_cost,
+            "billed_by_category": dict(self.billed_by_category),
+            "stated": self.stated,
+            "difference": self.difference,
+        }
+
+
+@dataclass(frozen=True)
 class Reconciled:
     """A provider's bill against the jobs: effective = jobs + unallocated + unexplained."""
 
@@ -117,6 +162,9 @@ class Reconciled:
     notes: tuple[str, ...] = ()
     reason: str | None = None
     """Why there is nothing to reconcile."""
+    by_means: Mapping[str, Decimal] = field(default_factory=dict)
+    """The cost of jobs by what joins it to them: resource, job tag, team or project tag."""
+    invoices: tuple[Invoice, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """As every command prints it."""
@@ -131,6 +179,8 @@ class Reconciled:
             "uncharged_gpu_hours": self.uncharged_gpu_hours,
             "notes": list(self.notes),
             "reason": self.reason,
+            "jobs_cost_by": dict(self.by_means),
+            "invoices": [invoice.as_json() for invoice in self.invoices],
         }
 
 
@@ -157,6 +207,8 @@ class FleetBill:
     """Jobs with a bill."""
     not_billed: tuple[NotBilled, ...]
     warnings: tuple[str, ...] = ()
+    prices: tuple[PriceUsed, ...] = ()
+    """List prices that the cost rests on where no bill is connected."""
 
     def as_json(self) -> dict[str, Any]:
         """As ``steptax ledger`` prints it."""
@@ -169,6 +221,7 @@ class FleetBill:
             "sentence": self.sentence,
             "currency": self.currency,
             "cost_basis": self.cost_basis,
+            "list_prices": [one.as_json() for one in self.prices],
             "groups": [group.as_json(self.currency) for group in self.groups],
             "total": None if self.total is None else self.total.as_json(self.currency),
             "reconciliation": self.reconciliation.as_json(),

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from steptax.app.compute.attempt_layer import State
-from steptax.app.compute.cost import exact_usd
+from steptax.app.compute.charge_groups import converted, group_charges
+from steptax.app.compute.cost import exact_usd, to_cents
 from steptax.app.compute.device_claims import Lost
-from steptax.app.compute.devices import identify
 from steptax.app.compute.goodput import GPU_US_PER_HOUR
-from steptax.app.compute.measure import Level, Measure
-from steptax.app.compute.reconcile import (
-    Occupancy,
+from steptax.app.compute.holders import (
+    Holders,
     Placement,
-    Reconciliation,
+    jobs_of,
     occupancy_of,
-    reconcile,
 )
+from steptax.app.compute.measure import Level, Measure
+from steptax.app.compute.reconcile import Reconciliation, reconcile
 from steptax.app.compute.segments import add_up
 from steptax.app.compute.waterfall_rows import Waterfall
+from steptax.app.views.bill_claims import Claims, label_placements, rates_text
+from steptax.app.views.bill_notes import delivery_notes
+from steptax.app.views.bill_rules import BillRules, read_rules
 from steptax.app.views.fleet_bill_models import USD, Reconciled, jobs_text
+from steptax.app.views.list_prices import PriceUsed, list_price
+from steptax.app.views.offers import Offer, OfferFilter, load_offers
 from steptax.app.views.price import NO_PRICE, price_text
 from steptax.app.views.workspace import Workspace
 
@@ -44,9 +51,11 @@ class Money:
     idle_cost: Decimal | None = None
     """Of what was paid and held by no job; None without a bill."""
     warnings: tuple[str, ...] = ()
-    held: Mapping[str, Occupancy] = field(default_factory=dict)
-    """Who held the resources of the bill, in the window."""
+    holders: Holders = field(default_factory=lambda: Holders({}))
+    """Whom the charges belong to, in the window."""
     charges: tuple[Mapping[str, Any], ...] = field(default=())
+    prices: tuple[PriceUsed, ...] = ()
+    """List prices that stand in for a bill."""
 
 
 def money_of(
@@ -58,43 +67,77 @@ def money_of(
     *,
     whole: Sequence[Waterfall],
     lost: Mapping[str, Sequence[Lost]] | None = None,
+    rules: BillRules | None = None,
+    offers: OfferFilter | None = None,
 ) -> Money:
     """What each of ``bills`` costs; ``jobs`` are their records.
 
     ``whole`` are the bills of all jobs whose time is known, not cut by ``window``: they tell how
     many devices a resource has. ``lost`` are devices that a job claims and another one holds.
 
-    A bill wins over prices, and connected prices win over the given one. ``bills`` must be those of
-    all jobs: what none of them holds is unallocated. Of a ``window`` they must be the parts in it.
+    ``offers`` says which connected prices may count. A bill wins over prices, and connected prices
+    win over the given one. ``bills`` must be those of all jobs: what none of them holds is
+    unallocated. Of a ``window`` they must be the parts in it.
 
     Raises UserError for charges in several currencies, IntegrityError for one that ends before it
     starts.
     """
-    charges = ws.engine.run("fleet_charges").to_pylist()
-    if charges:
-        return _by_bill(ws, charges, bills, whole, price, window, lost or {})
-    offers = _offers(ws)
-    by_job: dict[str, Fraction] = {}
-    listed = given = 0
-    unclear: dict[str, None] = {}
-    for bill in bills:
-        name = str(bill.labels.job_id)
-        rate, reason = _offer(offers, jobs.get(name, {}))
-        if reason:
-            unclear[reason] = None
-        listed += rate is not None
-        if rate is None and price is not None:
-            rate = price
-            given += 1
-        if rate is not None:
-            by_job[name] = exact_usd(bill.total_gpu_us / US_PER_S, rate)
+    charges = ws.engine.run("fleet_charges")
+    if charges.num_rows:
+        rules = rules or read_rules(ws.settings.bill_rules)
+        money = _by_bill(ws, charges, bills, whole, price, window, lost or {}, rules)
+        rates = _rates(load_offers(ws), bills, jobs, price, offers)
+        said = (*delivery_notes(ws), *money.warnings, *_uncharged(bills, money, rates))
+        return replace(money, warnings=said)
+    rates = _rates(load_offers(ws), bills, jobs, price, offers)
+    by_job = {
+        str(bill.labels.job_id): exact_usd(bill.total_gpu_us / US_PER_S, rate)
+        for bill in bills
+        if (rate := rates.of_job.get(str(bill.labels.job_id))) is not None
+    }
+    listed = sum(one.jobs for one in rates.used)
     return Money(
         by_job,
         USD if by_job else None,
-        _price_basis(price, listed, given, len(bills)),
+        _price_basis(price, listed, len(by_job) - listed, len(bills)),
         _nothing(NO_BILL),
-        warnings=tuple(unclear),
+        warnings=(*delivery_notes(ws), *rates.unclear),
+        prices=rates.used,
     )
+
+
+@dataclass(frozen=True)
+class _Rates:
+    """The price of each job for which one is known, USD per GPU-hour."""
+
+    of_job: Mapping[str, Decimal]
+    used: tuple[PriceUsed, ...]
+    unclear: tuple[str, ...]
+
+
+def _rates(
+    known: Sequence[Offer],
+    bills: Sequence[Waterfall],
+    jobs: Mapping[str, Mapping[str, Any]],
+    price: Decimal | None,
+    wanted: OfferFilter | None,
+) -> _Rates:
+    """Connected list prices, and the given ``price`` where there is none."""
+    of_job: dict[str, Decimal] = {}
+    used: Counter[Offer] = Counter()
+    unclear: dict[str, None] = {}
+    for bill in bills:
+        name = str(bill.labels.job_id)
+        offer, reason = list_price(known, jobs.get(name, {}), wanted)
+        if reason:
+            unclear[reason] = None
+        if offer is not None:
+            used[offer] += 1
+            of_job[name] = offer.usd_per_gpu_hour
+        elif price is not None:
+            of_job[name] = price
+    shown = tuple(PriceUsed(offer, count) for offer, count in used.most_common())
+    return _Rates(of_job, shown, tuple(unclear))
 
 
 def _price_basis(price: Decimal | None, listed: int, given: int, bills: int) -> str:
@@ -108,7 +151,27 @@ def _price_basis(price: Decimal | None, listed: int, given: int, bills: int) -> 
     if given and price is not None:
         whom = f" for {given:,} of {jobs_text(bills)}" if listed else ""
         parts.append(f"given price {price_text(price)}{whom}")
+    if not parts and price is not None:
+        return f"given price {price_text(price)}, of no job: no GPU-hours of a job are known here"
     return "; ".join(parts) or NO_PRICE
+
+
+def _uncharged(bills: Sequence[Waterfall], money: Money, rates: _Rates) -> list[str]:
+    """What jobs that no charge names would cost at list prices: said, never added to the bill."""
+    costs = [
+        exact_usd(bill.total_gpu_us / US_PER_S, rate)
+        for bill in bills
+        if (name := str(bill.labels.job_id)) not in money.by_job
+        and (rate := rates.of_job.get(name)) is not None
+    ]
+    if not costs:
+        return []
+    cost = f"${to_cents(sum(costs, Fraction(0))):,}"
+    badges = "; ".join(one.badge for one in rates.used[:3])
+    return [
+        f"{jobs_text(len(costs))} that no charge names would cost {cost} ("
+        f"{badges or 'at the given price'}): an estimate beside the bill, in none of its sums"
+    ]
 
 
 def _nothing(reason: str) -> Reconciled:
@@ -121,27 +184,39 @@ def _nothing(reason: str) -> Reconciled:
 
 def _by_bill(
     ws: Workspace,
-    charges: Sequence[dict[str, Any]],
+    charges: pa.Table,
     bills: Sequence[Waterfall],
     whole: Sequence[Waterfall],
     price: Decimal | None,
     window: tuple[int, int] | None,
     lost: Mapping[str, Sequence[Lost]],
+    rules: BillRules,
 ) -> Money:
     hosts: dict[str, dict[str, int]] = defaultdict(dict)
     for row in ws.engine.run("fleet_hosts").to_pylist():
         hosts[row["job_id"]][row["host"]] = row["rank_count"]
-    named = _resources(charges, {host for own in hosts.values() for host in own})
-    dated = {bill.labels.job_id for bill in whole}
     every = occupancy_of(placements(whole, hosts, lost), {})
+    claims = Claims(rules, set(every), bills)
+    rows = group_charges(charges, claims.host, claims.tagged)
+    rows = converted(rows, rules.rates, rules.currency) if rules.rates else rows
+    dated = {bill.labels.job_id for bill in whole}
     gpus = {name: held.capacity for name, held in every.items()}
-    places = placements(
-        [bill for bill in bills if bill.labels.job_id in dated], hosts, lost, window
+    in_time = [bill for bill in bills if bill.labels.job_id in dated]
+    places = placements(in_time, hosts, lost, window)
+    by_label = occupancy_of(label_placements(in_time, claims.labels), {})
+    found = reconcile(
+        rows,
+        bills,
+        placements=places,
+        gpus_by_resource=gpus,
+        window=window,
+        by_label=by_label,
     )
-    found = reconcile(named, bills, placements=places, gpus_by_resource=gpus, window=window)
     cost = sum(found.by_job.values(), Decimal(0))
-    basis = f"effective cost of {len(charges):,} charges"
+    count = pc.sum(charges["charge_count"]).as_py()
+    basis = f"effective cost of {count:,} charges"
     basis += f" in {found.currency}" if found.currency else ", whose currency is not stated"
+    basis += rates_text(rules, charges["currency"].unique().to_pylist())
     warnings = []
     if price is not None:
         warnings.append(f"the bill counts, so the price of {price_text(price)} is not used")
@@ -156,8 +231,8 @@ def _by_bill(
         _reconciled(found, cost, uncharged),
         found.unallocated_cost,
         tuple(warnings),
-        occupancy_of(places, gpus),
-        tuple(named),
+        Holders(occupancy_of(places, gpus), by_label, jobs_of(bills)),
+        tuple(rows),
     )
 
 
@@ -172,19 +247,8 @@ def _reconciled(found: Reconciliation, jobs_cost: Decimal, uncharged: float) -> 
         found.unexplained,
         uncharged,
         found.notes,
+        by_means=found.by_means,
     )
-
-
-def _resources(charges: Sequence[dict[str, Any]], hosts: set[str]) -> list[dict[str, Any]]:
-    """Charges with their resource as hosts are named: providers put a path before the name."""
-    named = []
-    for row in charges:
-        resource = row.get("resource_id")
-        if resource is not None and resource not in hosts:
-            last = resource.rstrip("/").rsplit("/", 1)[-1]
-            row = {**row, "resource_id": last if last in hosts else resource}
-        named.append(row)
-    return named
 
 
 def placements(
@@ -229,47 +293,3 @@ def placements(
             if host is not None
         ]
     return found
-
-
-# -- connected prices -----------------------------------------------------------------------------
-
-
-def _offers(ws: Workspace) -> dict[str, list[dict[str, Any]]]:
-    """Offers by device; a name that means no one device is left as it is."""
-    offers: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in ws.engine.run("fleet_prices").to_pylist():
-        offers[_device(row["gpu_model"])].append(row)
-    return offers
-
-
-def _device(name: str) -> str:
-    known = identify(name).device
-    return known.key if known else name.strip().lower()
-
-
-def _offer(
-    offers: Mapping[str, list[dict[str, Any]]], job: Mapping[str, Any]
-) -> tuple[Decimal | None, str]:
-    """The price of a job's device on the day it began, or why the offers do not tell it.
-
-    The newest observation up to that day counts. Offers that differ on that day cannot be told
-    apart, because a job's record names no provider and no term.
-    """
-    name = job.get("gpu_model")
-    if not offers or not name:
-        return None, ""
-    own = offers.get(_device(name), [])
-    start = job.get("start_us")
-    if start is not None:
-        day = datetime.fromtimestamp(start / 1e6, UTC).strftime("%Y-%m-%d")
-        own = [row for row in own if row["observed_on"] <= day]
-    if not own:
-        return None, ""
-    newest = max(row["observed_on"] for row in own)
-    rates = {row["usd_per_gpu_hour"] for row in own if row["observed_on"] == newest}
-    if len(rates) > 1:
-        return None, (
-            f"{len(rates)} connected prices of {name} differ on {newest}, so none of them is used"
-        )
-    rate = Decimal(rates.pop())
-    return (rate, "") if rate > 0 else (None, "")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
 from typing import Any
 
 from steptax.app.format import format_age
+from steptax.app.lake.commits import Commit
 from steptax.app.schema import TABLES
 from steptax.app.views.liveness import SILENT_S
 from steptax.app.views.models import HealthView, SourceRow
+from steptax.app.views.sampling import gap_warnings, sample_gaps
 from steptax.app.views.workspace import Workspace
 
 #: Rejects listed on the page; all of them are in the table ``rejects``.
@@ -27,6 +31,7 @@ def health_view(ws: Workspace, *, now_us: int | None = None) -> HealthView:
     rejects = ws.engine.run("recent_rejects", limit_rows=LISTED_REJECTS).to_pylist()
     rejected = sum(source.rejected for source in sources)
     dropped = sum(recorder["rows_dropped"] for recorder in recorders)
+    gaps = sample_gaps(ws, now_us=now)
     counts = ws.lake.row_counts()
     total = sum(counts.values())
     sentence = (
@@ -34,6 +39,8 @@ def health_view(ws: Workspace, *, now_us: int | None = None) -> HealthView:
         f"{rejected:,} rows were rejected and "
         f"{dropped:,} were dropped by recorders."
         if sources
+        else f"{total:,} rows from collectors."
+        if total
         else "Nothing is stored yet: steptax demo makes a job, steptax ingest imports one."
     )
     warnings = tuple(
@@ -49,27 +56,49 @@ def health_view(ws: Workspace, *, now_us: int | None = None) -> HealthView:
         {name: len(ws.lake.segments(name)) for name in TABLES},
         tuple(rejects),
         recorders,
-        warnings,
+        (*warnings, *gap_warnings(gaps)),
+        gaps,
     )
 
 
 def _imports(ws: Workspace, now_us: int) -> tuple[SourceRow, ...]:
+    """One row per import, and one per file or address that is watched, over all looks at it."""
+    groups: dict[tuple[str, str], list[Commit]] = {}
+    for number, commit in enumerate(reversed(ws.ingests())):
+        groups.setdefault(_source_of(commit, number), []).append(commit)
     rows = []
-    for commit in reversed(ws.ingests()):
-        detail = commit.detail
+    for (name, _), commits in groups.items():
+        newest = max(commit.created_us for commit in commits)
+        accepted, rejected = (
+            sum((Counter(commit.detail[name]) for commit in commits), Counter[str]())
+            for name in ("accepted", "rejected")
+        )
         rows.append(
             SourceRow(
-                str(detail["source"]),
+                name,
                 "import",
-                ", ".join(detail["accepted"]) or "none",
-                sum(detail["accepted"].values()),
-                sum(detail["rejected"].values()),
-                commit.created_us,
-                (now_us - commit.created_us) / 1e6,
-                "complete" if not detail["rejected"] else "complete, with rejects",
+                ", ".join(accepted) or "none",
+                sum(accepted.values()),
+                sum(rejected.values()),
+                newest,
+                (now_us - newest) / 1e6,
+                "complete" if not rejected else "complete, with rejects",
             )
         )
     return tuple(rows)
+
+
+def _source_of(commit: Commit, number: int) -> tuple[str, str]:
+    """The name of a source, and what tells it from others of that name; ``number`` is unique."""
+    detail = commit.detail
+    source, watch = str(detail["source"]), detail.get("watch")
+    if detail.get("address"):
+        return f"{detail.get('connector')}:{detail['address']}", "watched"
+    # Watches of before named the windows of a server only: HOST-PORT-BEGIN-END.json.
+    window = re.fullmatch(r"(prometheus:.+)-\d{13}-\d{13}\.json", source)
+    if watch is not None and window is not None:
+        return window[1], "watched"
+    return source, str(number) if watch is None else str(watch["key"])
 
 
 def _live_sources(

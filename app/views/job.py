@@ -18,6 +18,7 @@ from steptax.app.errors import UserError
 from steptax.app.metrics import check_metrics
 from steptax.app.views.bill import job_bill
 from steptax.app.views.card import build_card
+from steptax.app.views.causes import build_diagnosis, finding_rows
 from steptax.app.views.comparison import build_blame, build_comparison, rank_onset
 from steptax.app.views.coverage import build_coverage
 from steptax.app.views.fleet_jobs import devices_lost, job_bills
@@ -25,6 +26,7 @@ from steptax.app.views.job_bill_metrics import bill_metrics
 from steptax.app.views.job_metrics import job_metrics
 from steptax.app.views.jobs import analyse_job, hours_of_all_steps, whole_hours
 from steptax.app.views.ledger import ledger_lines, ledger_note
+from steptax.app.views.links import with_links
 from steptax.app.views.load import LoadedJob, load_job, load_step
 from steptax.app.views.models import (
     FloatArray,
@@ -63,7 +65,7 @@ def job_view(
     now = time.time_ns() // 1000 if now_us is None else now_us
     version = ws.version(job_id)
     loaded = load_job(ws, ws.job(job_id), last_steps=last_steps)
-    result = analyse_stragglers(loaded.matrix, ideal=check_ideal(ideal))
+    result = with_links(ws, loaded, analyse_stragglers(loaded.matrix, ideal=check_ideal(ideal)))
     sound, _ = without_inconsistent(loaded.matrix)
     ledger = step_ledger(sound, price)
     cost = price_view(price, price_note)
@@ -77,12 +79,14 @@ def job_view(
     work, peers = work_and_peers(loaded.matrix)
     reports = job_reports(ws, job_id)
     since = rank_onset(loaded, result, work, peers)
+    told = build_diagnosis(ws, loaded, result)
+    findings = finding_rows(loaded, told, metrics["window_usd"])
     return JobView(
         header=_header(loaded),
         window=loaded.window,
         price=cost,
         coverage=coverage,
-        card=build_card(loaded, result, metrics, lines, cost, since),
+        card=build_card(loaded, result, metrics, lines, cost, since, findings),
         metrics=metrics,
         ledger=lines,
         ledger_note=ledger_note(ledger, loaded),
@@ -96,6 +100,8 @@ def job_view(
         reports=reports,
         beside=beside(reports, our_figures(loaded, metrics)),
         version=version,
+        findings=findings,
+        no_findings=told.reason,
     )
 
 

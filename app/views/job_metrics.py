@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steptax.app.compute.ledger import Ledger
+from steptax.app.compute.link_probe import SlowLinks
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.straggler_result import Kind, RankTable, StragglerResult
 from steptax.app.views.load import LoadedJob
@@ -93,6 +94,8 @@ def _culprit_metrics(result: StragglerResult, *, relative: bool) -> dict[str, Me
             "stability_ratio": Ratio.missing("ratio", reason, level=level),
             "last_ratio": Ratio.missing("ratio", reason, level=level),
         }
+    if result.slow_links is not None and result.link_excess_us is not None:
+        return _link_metrics(result, result.slow_links, result.link_excess_us, relative=relative)
     place = int(np.flatnonzero(table.ranks == verdict.culprit)[0])
     excess = Measure(
         float(table.excess_us[place]),
@@ -114,6 +117,26 @@ def _culprit_metrics(result: StragglerResult, *, relative: bool) -> dict[str, Me
         "persistence_ratio": Ratio(float(table.persistence_ratio[place]), level=level),
         "stability_ratio": Ratio(float(table.stability_ratio[place]), level=level),
         "last_ratio": Ratio(float(table.last_ratio[place]), level=level),
+    }
+
+
+def _link_metrics(
+    result: StragglerResult, found: SlowLinks, excess: Measure, *, relative: bool
+) -> dict[str, Measure]:
+    """Of a culprit that link probes name: all ranks are held up alike, so none arrives last."""
+    level, step_us = excess.level, result.step_us.value
+    alike = "it is slow inside the collectives, where all ranks are held up alike"
+    return {
+        "excess_us": Measure.missing("us", RELATIVE_TIME, level=level) if relative else excess,
+        "excess_ms": _ms(excess, relative=relative),
+        "excess_step_ratio": (
+            excess.map(lambda us: us / step_us, "ratio")
+            if step_us
+            else Measure.missing("ratio", "the step time is unknown", level=level)
+        ),
+        "persistence_ratio": Ratio(found.slow_probes / found.probes, level=level),
+        "stability_ratio": Ratio.missing("ratio", alike, level=level),
+        "last_ratio": Ratio.missing("ratio", alike, level=level),
     }
 
 

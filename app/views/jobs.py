@@ -19,6 +19,7 @@ from steptax.app.views.fleet_jobs import NO_DEVICES, JobBill, job_bills
 from steptax.app.views.fleet_load import load_jobs
 from steptax.app.views.job_metrics import job_metrics
 from steptax.app.views.ledger import ledger_lines
+from steptax.app.views.links import with_links
 from steptax.app.views.load import LoadedJob, load_job
 from steptax.app.views.models import JobSummary
 from steptax.app.views.price import dollars, price_view
@@ -49,7 +50,7 @@ def analyse_job(ws: Workspace, job: dict[str, Any]) -> Analysed:
     """
     key = _key(ws, job)
     known = _known(key)
-    return _keep(key, load_job(ws, job, last_steps=None)) if known is None else known
+    return _keep(ws, key, load_job(ws, job, last_steps=None)) if known is None else known
 
 
 def analyse_jobs(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[Analysed | None]:
@@ -66,7 +67,7 @@ def analyse_jobs(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[Analysed
             places.append(place)
             keys.append(key)
     for k, loaded in load_jobs(ws, [jobs[place] for place in places]):
-        found[places[k]] = _keep(keys[k], loaded)
+        found[places[k]] = _keep(ws, keys[k], loaded)
     return found
 
 
@@ -82,9 +83,10 @@ def _known(key: tuple[str, str, str]) -> Analysed | None:
         return known
 
 
-def _keep(key: tuple[str, str, str], loaded: LoadedJob) -> Analysed:
+def _keep(ws: Workspace, key: tuple[str, str, str], loaded: LoadedJob) -> Analysed:
     sound, _ = without_inconsistent(loaded.matrix)
-    found = Analysed(loaded, analyse_stragglers(loaded.matrix), step_ledger(sound, None))
+    result = with_links(ws, loaded, analyse_stragglers(loaded.matrix))
+    found = Analysed(loaded, result, step_ledger(sound, None))
     with _lock:
         _cache[key] = found
         while len(_cache) > KEPT_ANALYSES:
@@ -113,7 +115,7 @@ def whole_hours(bill: JobBill, steps: Measure | None) -> Measure:
     if bill.reason == NO_DEVICES:
         return Measure(0.0, "GPU-hours", level=Level.LOG, inputs=("world_size",))
     if bill.bill is not None:
-        return bill.bill.measures()["gpu_hours"]
+        return bill.bill.goodput.gpu_hours
     if steps is not None:
         return steps
     return Measure.missing("GPU-hours", bill.reason, level=Level.LOG)

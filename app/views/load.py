@@ -29,6 +29,7 @@ _COLUMNS = (
     "h2d_us",
     "gc_us",
     "other_us",
+    "collective_us",
     "tokens",
     "seq_sq_sum",
     "loss",

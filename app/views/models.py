@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steptax.app.compute.measure import Measure
+from steptax.app.views.cause_models import FindingRow
 from steptax.app.views.comparison_models import Blame, Comparison
 from steptax.app.views.report_models import Beside, Reports
 
@@ -120,6 +121,20 @@ class Card:
     estimate_note: str | None
     """Said beside the numbers when they are an estimate, e.g. without a dependency graph."""
     slow_steps: tuple[int, ...] = ()
+    persistence_of: str = "steps"
+    """Of what ``persistence`` is a share."""
+    confidence: float | None = None
+    """In the probable cause, of 1; None where none is named or it is not scored."""
+
+    @property
+    def names_somebody(self) -> bool:
+        """Whether a rank or a stage is named; else there is no cause of anybody's to speak of."""
+        return self.culprit_rank is not None or self.verdict == "stage"
+
+    @property
+    def cause_titles(self) -> tuple[str, str]:
+        """Of the cause and of what speaks for it, which only describe without a culprit."""
+        return ("probable cause", "for it") if self.names_somebody else ("cause", "seen")
 
 
 @dataclass(frozen=True)
@@ -311,6 +326,10 @@ class JobView:
     beside: tuple[Beside, ...]
     """What the log printed of the whole job, each figure beside ours."""
     version: str
+    findings: tuple[FindingRow, ...] = ()
+    """What makes it slow, with causes, costliest first."""
+    no_findings: str | None = None
+    """Why none could be looked for."""
 
 
 @dataclass(frozen=True)
@@ -390,6 +409,23 @@ class SourceRow:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """A stretch in which samples are missing, of one or more devices at once.
+
+    ``without_us`` is the time that is not known, summed over ``devices``; ``is_open``: no sample of
+    some of them has come since.
+    """
+
+    start_us: int
+    end_us: int
+    devices: int
+    hosts: int
+    where: str
+    without_us: int
+    is_open: bool
+
+
+@dataclass(frozen=True)
 class HealthView:
     """Sources, stored rows, recorders and rejects."""
 
@@ -400,3 +436,5 @@ class HealthView:
     rejects: tuple[dict[str, Any], ...]
     recorders: tuple[dict[str, Any], ...]
     warnings: tuple[str, ...] = field(default=())
+    gaps: tuple[Gap, ...] = ()
+    """Stretches of the last day in which samples of devices are missing."""

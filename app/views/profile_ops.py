@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from steptax.app.compute.trace_breakdown import DeviceWork, Work
+from steptax.app.intervals import Ints
 from steptax.app.views.profile_load import RankWork
 from steptax.app.views.workspace import Workspace
 from steptax.app.whatif.generic_rows import STEP, Ops, is_generic, read_ops
+from steptax.app.whatif.rows import numbers
 
 #: Types of ``ops`` that only a device has.
 _COPIES = ("h2d-copy", "copy", "memset")
@@ -15,8 +18,8 @@ _ON_DEVICE = ("kernel", *_COPIES)
 #: Types of ``ops`` that are no work of a device.
 _BESIDE = (STEP, "ready", "input", "cpu")
 _NOT_STORED = (
-    "when the host launched each operation is not stored: give the trace files themselves "
-    "(steptax profile FILES)"
+    "when the host launched each operation is not stored: its source does not tell, or it was "
+    "imported before that was kept; the trace files may tell (steptax profile FILES)"
 )
 
 
@@ -29,14 +32,18 @@ def work_of_job(ws: Workspace, job_id: str) -> list[RankWork]:
     if not ws.lake.segments("ops", job_id):
         return []
     steps = ws.engine.run("op_counts", job_id=job_id)["step"].to_pylist()
-    table = ws.engine.run("trace_ops", job_id=job_id, first_step=min(steps), last_step=max(steps))
+    table = ws.engine.run("device_ops", job_id=job_id, first_step=min(steps), last_step=max(steps))
     if not is_generic(table):
         return []
     ops = read_ops(table)
-    return [_of_rank(ops, rank) for rank in range(len(ops.ranks))]
+    launch_ns, told = numbers(table["launch_ns"], "ops, launch_ns")
+    launched = np.ones(len(launch_ns), bool) if told is None else told
+    return [
+        _of_rank(ops, rank, launch_ns.astype(np.int64), launched) for rank in range(len(ops.ranks))
+    ]
 
 
-def _of_rank(ops: Ops, rank: int) -> RankWork:
+def _of_rank(ops: Ops, rank: int, launch_ns: Ints, launched: NDArray[np.bool_]) -> RankWork:
     mine = ops.rank == rank
     device = ~ops.of(*_BESIDE) & mine
     if not (ops.of(*_ON_DEVICE) & mine).any():
@@ -46,11 +53,12 @@ def _of_rank(ops: Ops, rank: int) -> RankWork:
     kind[ops.of("kernel")[rows]] = int(Work.COMPUTE)
     kind[ops.of(*_COPIES)[rows]] = int(Work.COPY)
     steps = np.array(ops.steps, np.int64)
-    numbers = np.unique(ops.step[mine])
+    seen = np.unique(ops.step[mine])
+    has_launches = bool(launched[rows].any())
     return RankWork(
         ops.ranks[rank],
         "ops",
-        tuple(steps[numbers].tolist()),
+        tuple(steps[seen].tolist()),
         (),
         DeviceWork(
             kind=kind,
@@ -61,7 +69,9 @@ def _of_rank(ops: Ops, rank: int) -> RankWork:
             stream=np.where(ops.stream[rows] < 0, len(ops.streams), ops.stream[rows]),
             streams=(*ops.streams, "unknown"),
             step=steps[ops.step[rows]],
+            launch_ns=launch_ns[rows] if has_launches else None,
+            launched=launched[rows] if has_launches else None,
         ),
-        _NOT_STORED,
+        None if has_launches else _NOT_STORED,
         (),
     )

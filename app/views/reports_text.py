@@ -50,7 +50,18 @@ def _when(row: ReportedScore) -> str:
     return "" if row.step is None else f" at step {row.step:,}"
 
 
+def _telling(row: ReportedScore) -> tuple[int, float, int]:
+    """The worst first: flagged ranks, then low relative scores, the lowest first, then the rest.
+
+    A relative score compares ranks with one another; an individual one only with their own past.
+    """
+    is_low = row.listed != "highest" and row.score is not None
+    kind = 0 if row.flagged else 1 if is_low and "relative" in row.metric else 2 if is_low else 3
+    return kind, row.score if row.score is not None else 0.0, row.rank
+
+
 def _said(rows: Sequence[ReportedScore]) -> str:
+    rows = sorted(rows, key=_telling)
     texts = [
         f"rank {row.rank} {row.listed}, {row.metric}"
         + ("" if row.score is None else f" {format_value(row.score, row.unit or '')}")

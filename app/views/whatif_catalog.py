@@ -24,6 +24,8 @@ _FIRST = (
     "sequence-balance",
     "hot-spares",
     "break-even",
+    "build-or-rent",
+    "commitment",
 )
 
 #: Inputs that take the price per GPU-hour of the page.
@@ -192,6 +194,47 @@ _ENTRIES: dict[str, Entry] = {
             0.3,
             2,
             "break-even price of B",
+        ),
+    ),
+    "build-or-rent": Entry(
+        example={
+            "purchase_usd_per_gpu": 37_500.0,
+            "rent_usd_per_gpu_hour": 2.0,
+            "years": 5.0,
+            "utilisation_ratio": 0.8,
+            "other_usd_per_gpu_year": 2_500.0,
+            "interest_ratio": 0.08,
+            "residual_ratio": 0.1,
+            "power_w": 1_275.0,
+            "pue": 1.2,
+            "usd_per_kwh": 0.08,
+        },
+        traps=("unpaid-reservation",),
+        sweep=Sweep(
+            "Price of an own hour by use",
+            "utilisation_ratio",
+            ("owned_usd_per_gpu_hour", "saved_usd_per_gpu_hour"),
+            0.25,
+            1.25,
+            "USD/GPU-hour",
+        ),
+    ),
+    "commitment": Entry(
+        example={
+            "committed_usd_per_gpu_hour": 1.4,
+            "on_demand_usd_per_gpu_hour": 2.0,
+            "years": 3.0,
+            "utilisation_ratio": 0.85,
+            "yearly_fall_ratio": 0.15,
+        },
+        traps=("unpaid-reservation",),
+        sweep=Sweep(
+            "Break-even use by the fall of prices",
+            "yearly_fall_ratio",
+            ("break_even_utilisation_ratio",),
+            0.2,
+            2,
+            "break-even use",
         ),
     ),
     "mfu": Entry(

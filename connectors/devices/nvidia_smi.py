@@ -35,6 +35,7 @@ class _Lines:
     names: tuple[str, ...]
     block: TextBlock
     file_us: int
+    is_dated: bool
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class NvidiaSmiConnector(Connector):
             return
         file_us = changed_us(source, options)
         for block in blocks(source):
-            payload = _Lines(form, names, block, file_us)
+            payload = _Lines(form, names, block, file_us, "at" in options.extra)
             yield RawChunk(str(source), block.first_line, payload)
             names = _last_header(form, block.data, names)
 
@@ -95,7 +96,7 @@ class NvidiaSmiConnector(Connector):
         file_us = changed_us(source, options)
 
         def chunk(block: TextBlock) -> RawChunk:
-            payload = _Lines(form, names, block, file_us)
+            payload = _Lines(form, names, block, file_us, "at" in options.extra)
             return RawChunk(str(source), block.first_line, payload)
 
         return LineFormat(chunk, whole_lines)
@@ -125,7 +126,7 @@ def _read_lines(
     lines = ((raw.first_row + n - 1, line) for n, line in numbered(text))
     reader: smi_csv.CsvReader | smi_dmon.DmonReader
     if part.form == "csv":
-        reader = smi_csv.CsvReader(part.names, host, part.file_us, notes, zone)
+        reader = smi_csv.CsvReader(part.names, host, part.file_us, notes, zone, part.is_dated)
     else:
         reader = smi_dmon.DmonReader(part.names, host, notes, zone)
     reader.take(lines)

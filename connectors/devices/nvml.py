@@ -50,7 +50,8 @@ class NvmlConnector(Connector):
         "steptax watch nvml samples every device of the node it runs on (1 s; --interval), through "
         "nvidia-ml-py, into the lake: utilisation, memory, power and the energy counter, "
         "temperatures, clocks, throttle reasons as bits, ECC errors since the driver was loaded, "
-        "remapped rows, the last Xid (0 = none since the watch began), PCIe against its maximum, "
+        "remapped rows and whether some wait for it or could not be, the last Xid (0 = none since "
+        "the watch began), PCIe against its maximum, "
         "NVLink, MIG, processes. What changes slowly (from PCIe on, and ECC) is read every tenth "
         "sample and holds for the nine after it. Rows are stored every 10 s.\n"
         "What a device does not tell is unknown and not 0, with the reason in a note; a device "
@@ -147,6 +148,8 @@ def row_of(said: Any, notes: q.Notes, options: Options) -> dict[str, Any]:
     if isinstance(remapped, list) and len(remapped) >= 2:
         both = [_number(sample, "remapped_rows", part, 1.0, q.COUNT) for part in remapped[:2]]
         row["remapped_rows"] = None if None in both else int(sum(part or 0 for part in both))
+        pending, failed = (*remapped[2:4], None, None)[:2]
+        row["health"] = row["health"] or q.remapping_fault(pending, failed)
     for name, why in _part(said, "unavailable").items():
         notes.others.setdefault(f"{short(name)[1:-1]} is not available: {short(why)[1:-1]}")
     return row

@@ -76,5 +76,8 @@ READINGS = (
 #: Field ids: memory temperature; NVLink CRC flit, CRC data, replay and recovery errors in total.
 MEMORY_TEMPERATURE = 82
 NVLINK_ERRORS = (38, 45, 52, 59)
+#: The same of NVLink 5, by link: packets received with an error, errors of the link's integrity,
+#: recoveries of the link.
+NVLINK5_ERRORS = (208, 211, 215)
 #: ``nvmlValueType_t``: the part of the union that holds a field's value.
 FIELD_TYPES = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}

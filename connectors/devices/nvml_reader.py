@@ -9,41 +9,20 @@ cost a training node next to nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from steptax.connectors.devices.nvml_calls import (
     DEVICE_DOWN,
     ERRORS,
     EVENTS_AT_ONCE,
-    FIELD_TYPES,
-    LINKS,
-    MEMORY_TEMPERATURE,
-    NEVER,
-    NVLINK_ERRORS,
     READINGS,
     RETRY_EVERY,
     SLOW_EVERY,
     TIMEOUT,
     Reading,
 )
-
-
-@dataclass
-class _Device:
-    index: int
-    handle: Any
-    uuid: str | None = None
-    model: str | None = None
-    xid: int | None = None
-    down_since: int | None = None
-    """The sample at which it was last tried in vain; one that is gone may answer slowly."""
-    links: list[int] = field(default_factory=lambda: list(range(LINKS)))
-    using: dict[str, int] = field(default_factory=dict)
-    """Which of the calls for a reading this driver has."""
-    kept: dict[str, Any] = field(default_factory=dict)
-    missing: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Why a value is not there, and the sample at which it was last tried."""
+from steptax.connectors.devices.nvml_device import Device, error_number, reason_of, text_of
+from steptax.connectors.devices.nvml_links import read_slow
 
 
 class NvmlReader:
@@ -57,7 +36,7 @@ class NvmlReader:
         self._nvml = nvml
         self._host = host
         self._clock_us = clock_us
-        self._devices: dict[int, _Device] = {}
+        self._devices: dict[int, Device] = {}
         self._events: Any = None
         self._up = False
         self._count = 0
@@ -88,16 +67,16 @@ class NvmlReader:
             if not self._up:
                 self._nvml.nvmlInit()
                 self._up = True
-                self.driver = _text(self._nvml.nvmlSystemGetDriverVersion())
+                self.driver = text_of(self._nvml.nvmlSystemGetDriverVersion())
                 self._listen()
             for index in range(self._nvml.nvmlDeviceGetCount()):
-                device = self._devices.setdefault(index, _Device(index, None))
+                device = self._devices.setdefault(index, Device(index, None))
                 since = device.down_since
                 if device.handle is None and (since is None or self._count - since >= SLOW_EVERY):
                     self._open(device)
         except Exception as error:
             self._drop()
-            return _reason(error)
+            return reason_of(error)
         return None
 
     def _drop(self) -> None:
@@ -106,24 +85,19 @@ class NvmlReader:
             self._try("nvmlShutdown")
         self._up, self._events = False, None
         for device in self._devices.values():
-            device.handle, device.down_since = None, None
-            device.kept.clear()
-            device.using.clear()
-            device.missing.clear()
-            device.xid = None
-            device.links = list(range(LINKS))
+            device.forget()
 
     def _listen(self) -> None:
         self._events, _ = self._try("nvmlEventSetCreate")
 
-    def _open(self, device: _Device) -> None:
+    def _open(self, device: Device) -> None:
         handle, _ = self._try("nvmlDeviceGetHandleByIndex", device.index)
         device.handle, device.down_since = handle, self._count if handle is None else None
         if handle is None:
             return
         uuid, _ = self._try("nvmlDeviceGetUUID", handle)
         model, _ = self._try("nvmlDeviceGetName", handle)
-        device.uuid, device.model = _text(uuid) or device.uuid, _text(model) or device.model
+        device.uuid, device.model = text_of(uuid) or device.uuid, text_of(model) or device.model
         if self._events is not None:
             kind = getattr(self._nvml, "nvmlEventTypeXidCriticalError", 8)
             _, fault = self._try("nvmlDeviceRegisterEvents", handle, kind, self._events)
@@ -138,9 +112,9 @@ class NvmlReader:
         for _ in range(EVENTS_AT_ONCE):
             try:
                 event = wait(self._events, 0)
-                uuid = _text(self._nvml.nvmlDeviceGetUUID(event.device))
+                uuid = text_of(self._nvml.nvmlDeviceGetUUID(event.device))
             except Exception as error:
-                if _number(error) not in (TIMEOUT, *DEVICE_DOWN):
+                if error_number(error) not in (TIMEOUT, *DEVICE_DOWN):
                     # Nobody listens any more: what was said of Xids no longer holds.
                     self._events = None
                     for device in self._devices.values():
@@ -150,7 +124,7 @@ class NvmlReader:
                 if device.uuid == uuid:
                     device.xid = int(event.eventData)
 
-    def _read(self, device: _Device, ts_us: int) -> dict[str, Any]:
+    def _read(self, device: Device, ts_us: int) -> dict[str, Any]:
         if device.handle is None:
             return self._down(device, ts_us, "lost")
         values: dict[str, Any] = {}
@@ -167,14 +141,13 @@ class NvmlReader:
             else:
                 values[reading.name] = found
         if slow:
-            self._read_fields(device)
-            self._read_links(device)
+            read_slow(self._try, device, self._count)
         return self._head(device, ts_us) | {
             "values": device.kept | values,
             "unavailable": {name: why for name, (why, _) in device.missing.items()},
         }
 
-    def _ask(self, device: _Device, reading: Reading) -> tuple[Any, int | None]:
+    def _ask(self, device: Device, reading: Reading) -> tuple[Any, int | None]:
         """The value, or None with the error number; why it is not there is kept."""
         known = device.missing.get(reading.name)
         if known is not None and self._count - known[1] < RETRY_EVERY:
@@ -187,50 +160,13 @@ class NvmlReader:
                 device.using[reading.name] = place
                 device.missing.pop(reading.name, None)
                 return _plain(reading.name, found), None
-            fault = _number(error)
-            device.missing[reading.name] = (_reason(error), self._count)
+            fault = error_number(error)
+            device.missing[reading.name] = (reason_of(error), self._count)
             if fault in DEVICE_DOWN:
                 break
         return None, fault
 
-    def _read_fields(self, device: _Device) -> None:
-        fields = [MEMORY_TEMPERATURE, *NVLINK_ERRORS]
-        found, error = self._try("nvmlDeviceGetFieldValues", device.handle, fields)
-        if error is not None or found is None:
-            why = "not supported" if error is None else _reason(error)
-            device.missing["memory_temperature_c"] = (why, self._count)
-            device.missing["nvlink_errors"] = (why, self._count)
-            return
-        told = {f: _told(v) for f, v in zip(fields, found, strict=True) if v.nvmlReturn == 0}
-        device.kept["memory_temperature_c"] = told.pop(MEMORY_TEMPERATURE, None)
-        device.kept["nvlink_errors"] = sum(told.values()) if told else None
-        for name in ("memory_temperature_c", "nvlink_errors"):
-            if device.kept[name] is None:
-                device.missing[name] = ("not supported", self._count)
-            else:
-                device.missing.pop(name, None)
-
-    def _read_links(self, device: _Device) -> None:
-        """How many links are up; links that the device has not are not asked for again."""
-        up, there, why, told = 0, [], "not supported", False
-        for link in device.links:
-            state, error = self._try("nvmlDeviceGetNvLinkState", device.handle, link)
-            if error is None:
-                there.append(link)
-                up += bool(state)
-                told = True
-            else:
-                if _number(error) not in NEVER:
-                    why = _reason(error)
-                    there.append(link)
-        device.links = there
-        device.kept["nvlink_up"] = up if told else None
-        if told:
-            device.missing.pop("nvlink_up", None)
-        else:
-            device.missing["nvlink_up"] = (why, self._count)
-
-    def _head(self, device: _Device, ts_us: int) -> dict[str, Any]:
+    def _head(self, device: Device, ts_us: int) -> dict[str, Any]:
         return {
             "ts_us": ts_us,
             "host": self._host,
@@ -240,7 +176,7 @@ class NvmlReader:
             "xid": device.xid,
         }
 
-    def _down(self, device: _Device, ts_us: int, reason: str) -> dict[str, Any]:
+    def _down(self, device: Device, ts_us: int, reason: str) -> dict[str, Any]:
         return self._head(device, ts_us) | {"down": reason}
 
     def _try(self, name: str, *arguments: Any) -> tuple[Any, Exception | None]:
@@ -251,30 +187,6 @@ class NvmlReader:
             return function(*arguments), None
         except Exception as error:
             return None, error
-
-
-def _number(error: Exception) -> int | None:
-    found = getattr(error, "value", None)
-    return found if isinstance(found, int) else None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, NotImplementedError):
-        return "not in this library"
-    number = _number(error)
-    return ERRORS.get(number or 0) or (f"NVML error {number}" if number else str(error)[:100])
-
-
-def _told(field_value: Any) -> int:
-    """The number of a field, by the type that the driver gives it."""
-    part = FIELD_TYPES.get(int(field_value.valueType), "ullVal")
-    return int(getattr(field_value.value, part))
-
-
-def _text(found: Any) -> str | None:
-    if isinstance(found, bytes):
-        return found.decode("utf-8", "replace")
-    return None if found is None else str(found)
 
 
 def _plain(name: str, found: Any) -> Any:

@@ -34,6 +34,7 @@ _DEVICE_FAULTS = {
     "gpu requires reset": "reset required",
     "reset required": "reset required",
 }
+_YES = ("1", "yes")
 _SENSOR_FAULTS = ("err!", "err", "error")
 _BYTES = {
     "B": 1.0,
@@ -175,6 +176,18 @@ class SampleRow:
         """The row, with what is wrong with the device."""
         self.row["health"] = next(iter(self.faults), None)
         return self.row
+
+
+def remapping_fault(pending: object, failed: object) -> str | None:
+    """What is wrong with a memory whose rows wait to be remapped, or could not be.
+
+    The flags are 1 or Yes where it is so.
+    """
+    if str(failed).strip().lower() in _YES:
+        return "remapping of memory rows failed"
+    if str(pending).strip().lower() in _YES:
+        return "memory rows wait for a reset to be remapped"
+    return None
 
 
 def mask_of(text: str) -> int | None:

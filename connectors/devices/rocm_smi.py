@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -54,6 +55,18 @@ _AMD: tuple[tuple[str, str, q.Dimension], ...] = (
     ("ecc/total_uncorrectable_count", "ecc_uncorrected", q.COUNT),
     ("pcie/width", "pcie_width", q.LANES),
 )
+#: What holds a device back as amd-smi calls it, and the bit of NVML that means the same. AMD tells
+#: them apart from MI300 on (https://rocm.docs.amd.com/projects/amdsmi, GPU violations); the single
+#: word of older devices (``throttle_status``) gives no reason and is not read.
+_VIOLATIONS = (
+    ("prochot_violation_status", 0x8),
+    ("ppt_violation_status", 0x4),
+    ("socket_thermal_violation_status", 0x20),
+    ("vr_thermal_violation_status", 0x20),
+    ("hbm_thermal_violation_status", 0x20),
+    ("gfx_clk_below_host_limit_power_violation_status", 0x4),
+    ("gfx_clk_below_host_limit_thermal_violation_status", 0x20),
+)
 _READ = {column for _, column, _ in (*_ROCM, *_AMD)}
 
 
@@ -74,8 +87,9 @@ class RocmSmiConnector(Connector):
         "differs between releases) and amd-smi metric --json (a list of devices; amd-smi static "
         "gives only who they are).\n"
         "Gives device_samples: utilisation, memory, power, temperatures (junction, else edge), "
-        "clocks, PCIe, ECC. A device is called by its unique id where there is one. Megabytes of "
-        "amd-smi are mebibytes. N/A is unknown and not 0.\n"
+        "clocks, PCIe, ECC, and of amd-smi from MI300 on what holds the clock back (power, "
+        "temperature, prochot) as bits. A device is called by its unique id where there is one. "
+        "Megabytes of amd-smi are mebibytes. N/A is unknown and not 0.\n"
         "The files hold no time: their last change is taken as it. Node: --host, else the file's "
         "name. Written for rocm-smi from real outputs; for amd-smi metric from its documentation."
     )
@@ -91,7 +105,8 @@ class RocmSmiConnector(Connector):
             tables=("device_samples",),
             level=4,
             sees="power, temperature, clocks and memory of each device at one moment",
-            cannot_see="throttle reasons, the moment itself, and which rank a device served",
+            cannot_see="the moment itself; of rocm-smi and older devices why a clock is low; of "
+            "amd-smi metric which device it is, so no rank can be told",
         )
 
     def fetch(self, source: Path, options: Options) -> Iterator[RawChunk]:
@@ -170,11 +185,35 @@ def _amd(sample: q.SampleRow, said: Mapping[str, Any], place: int) -> dict[str, 
         sample.put(column, _at(said, path), dimension)
     sample.put("gpu_index", _at(said, "gpu"), q.INDEX)
     sample.text("gpu_model", _at(said, "asic/market_name"))
+    speed = (_at(said, "pcie/speed") or "").removesuffix("GT/s").strip()
+    with contextlib.suppress(ValueError):
+        # 16 and 16.0 are the same speed.
+        sample.row["pcie_gen"] = _GENERATIONS.get(str(float(speed)))
+    sample.row["throttle_reasons"] = _reasons(said.get("throttle"))
     row = sample.finish()
     ids = {"uuid": _at(said, "uuid"), "pci": None, "index": _at(said, "gpu")}
     # Partitions of one card share its bus address and its serial: the tool's number tells them.
     identify(row, ids, place, sample.notes)
     return row
+
+
+def _reasons(said: Any) -> int | None:
+    """What holds the device back as bits; None where it says so of nothing."""
+    mask: int | None = None
+    for name, bit in _VIOLATIONS:
+        words = set(_words(said.get(name))) if isinstance(said, dict) else set()
+        if words & {"active", "not active"}:
+            mask = (mask or 0) | (bit if "active" in words else 0)
+    return mask
+
+
+def _words(said: Any) -> Iterator[str]:
+    """Every text in ``said``: newer releases give one per partition and die."""
+    if isinstance(said, str):
+        yield said.strip().lower()
+    elif isinstance(said, (dict, list)):
+        for part in said.values() if isinstance(said, dict) else said:
+            yield from _words(part)
 
 
 def _at(said: Mapping[str, Any], path: str) -> str | None:

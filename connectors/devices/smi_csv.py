@@ -45,6 +45,7 @@ _NAMES = frozenset(
         *FIELDS,
         *("timestamp", "uuid", "gpu_uuid", "name", "gpu_name", "pci.bus_id", "gpu_bus_id"),
         *("mig.mode.current", "remapped_rows.correctable", "remapped_rows.uncorrectable"),
+        *("remapped_rows.pending", "remapped_rows.failure"),
     )
 )
 _MASKS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
@@ -109,6 +110,8 @@ class CsvReader:
     file_us: int
     notes: q.Notes
     zone: tzinfo | None = None
+    is_dated: bool = False
+    """Whether a person says what ``file_us`` is: then it is of rows at the end, too."""
     rows: list[dict[str, Any]] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     _waiting: list[dict[str, Any]] = field(default_factory=list)
@@ -169,6 +172,9 @@ class CsvReader:
         ]
         known = [value for value in rows if value is not None]
         sample.row["remapped_rows"] = int(sum(known)) if known else None
+        states = (said.get(f"remapped_rows.{name}") for name in ("pending", "failure"))
+        if fault := q.remapping_fault(*states):
+            sample.faults.setdefault(fault)
 
     def _time(self, number: int, line: str, row: dict[str, Any], said: Mapping[str, str]) -> None:
         ids: dict[str, str | None] = {
@@ -221,7 +227,8 @@ class CsvReader:
 
     def _end(self) -> None:
         """Rows that no time came for."""
-        if self._waiting and self._stamp_us is None and "timestamp" not in self.names:
+        undated = self._stamp_us is None or self.is_dated
+        if self._waiting and undated and "timestamp" not in self.names:
             self.notes.others.setdefault(FILE_TIME)
             self._release(self.file_us)
         for held in self._waiting:

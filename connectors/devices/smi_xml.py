@@ -192,6 +192,9 @@ def _row(gpu: _Gpu, host: str, ts_us: int, place: int, notes: q.Notes) -> dict[s
     sample.row["processes"] = gpu.processes
     named = {path: text for path, text in said.items() if path.startswith(_REASONS)}
     sample.row["throttle_reasons"] = q.mask_from(named)
+    states = (said.get(f"remapped_rows/remapped_row_{name}") for name in ("pending", "failure"))
+    if fault := q.remapping_fault(*states):
+        sample.faults.setdefault(fault)
     row = sample.finish()
     identify(row, {"uuid": said.get("uuid"), "pci": gpu.bus}, place, notes)
     return row

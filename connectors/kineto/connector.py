@@ -45,10 +45,13 @@ class KinetoConnector(Connector):
     kind = "kineto"
     version = 1
     title = "PyTorch profiler (Kineto) traces, one JSON file per rank, also .gz"
+    in_folder = ("*.json", "*.json.gz")
+    folder_is_job = True
     doc = (
         "What torch.profiler's export_chrome_trace or tensorboard_trace_handler wrote, one file "
         "per rank, plain or packed by gzip, of CUDA, ROCm or CPU runs. Give all files of a job "
-        "with --job ID; each may be gigabytes, as no file is ever held as a whole. Times are in "
+        "with --job ID, or their folder, whose name is the job's; each may be gigabytes, as no "
+        "file is ever held as a whole. Times are in "
         "microseconds as Kineto writes them, after baseTimeNanoseconds where that is there.\n"
         "Rank: distributedInfo, else the file's name (rank3..., rank-3...), else --rank. "
         "Steps: ProfilerStep#N, which prof.step() makes. Communication: kernels of NCCL "

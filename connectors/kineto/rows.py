@@ -119,6 +119,7 @@ def _operations(
             "bytes": events.table["bytes"].take(taken),
             "start_ns": events.start_ns[rows],
             "duration_ns": events.end_ns[rows] - events.start_ns[rows],
+            "launch_ns": pa.array(events.launch_ns[rows], mask=~events.launched[rows]),
             "source_row": events.table["row"].take(taken),
         }
     )
@@ -148,6 +149,7 @@ def _ready(
             "bytes": pa.nulls(len(rows), pa.int64()),
             "start_ns": moment[known],
             "duration_ns": np.zeros(len(rows), np.int64),
+            "launch_ns": pa.nulls(len(rows), pa.int64()),
             "source_row": events.table["row"].take(pa.array(rows)),
         }
     )
@@ -167,6 +169,7 @@ def _boundaries(steps: Steps) -> pa.Table:
             "bytes": pa.nulls(count, pa.int64()),
             "start_ns": steps.start_ns,
             "duration_ns": steps.end_ns - steps.start_ns,
+            "launch_ns": pa.nulls(count, pa.int64()),
             "source_row": steps.row,
         }
     )

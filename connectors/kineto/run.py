@@ -110,6 +110,8 @@ class KinetoRun(Run):
                 hint="profile with activities CPU and CUDA, and call prof.step() in each step",
             )
         rank, notes = (None, []) if nameless and not self._says_rank else self._rank()
+        if nameless:
+            notes = [*notes, *self._damage()]
         events, based = since_1970(make_events(_one(self._tables)), self._header.base_ns)
         self._tables.clear()
         found = find_steps(events)
@@ -223,9 +225,9 @@ class KinetoRun(Run):
         index = devices[0] if len(devices) == 1 else None
         return {"job_id": job_id, "rank": rank, "gpu_index": index} | coordinates
 
-    def _said(self, made: RankRows, events: Events, steps: Steps, based: bool) -> list[str]:
-        """What a person has to know of this trace."""
-        said = [*self._header.notes, *made.notes]
+    def _damage(self) -> list[str]:
+        """What of the file was broken, repaired or left out, with the number of its events."""
+        said: list[str] = []
         if self._cut is not None:
             said.append(f"the trace breaks off ({self._cut}): {self._seen} whole events were read")
         if self._repaired:
@@ -235,6 +237,11 @@ class KinetoRun(Run):
             )
         if self._rejected:
             said.append(f"{self._rejected} events were damaged and are left out")
+        return said
+
+    def _said(self, made: RankRows, events: Events, steps: Steps, based: bool) -> list[str]:
+        """What a person has to know of this trace."""
+        said = [*self._header.notes, *made.notes, *self._damage()]
         if not self._whole:
             said.append(
                 "so much is missing that phases of steps are not told, and operations come "
@@ -256,7 +263,10 @@ class KinetoRun(Run):
         if events.on_device and self._whole:
             idle = exposed_share(events, steps)
             if idle > _NOTABLE_IDLE:
-                said.append(f"the device is idle for {idle:.0%} of the profiled steps")
+                said.append(
+                    f"the device is idle for {idle:.0%} of the profiled steps, taken whole, from "
+                    "mark to mark (steptax profile takes the device's own window)"
+                )
             lag, last = device_lag_ns(events, steps), int(steps.end_ns[-1] - steps.start_ns[-1])
             if lag > _NOTABLE_LAG * last:
                 said.append(

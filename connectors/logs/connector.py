@@ -86,7 +86,11 @@ class LogConnector(Connector):
         faults: list[Reject] = [_broken(line) for line in block.broken]
         unknown: list[tuple[int, str]] = []
         count = 0
+        blank = sum(1 for line in block.data.splitlines() if not line or line.isspace())
         for line in lines_of(block):
+            if not line.text or line.text.isspace():
+                blank += 1  # nothing but a prefix
+                continue
             said = self.read_line(line)
             if isinstance(said, Fault):
                 faults.append(reject(line, said))
@@ -96,7 +100,6 @@ class LogConnector(Connector):
                 count += 1
                 if len(unknown) < 3:
                     unknown.append((line.number, line.text.strip()[:_UNKNOWN_CHARACTERS]))
-        blank = sum(1 for line in block.data.splitlines() if not line or line.isspace())
         return [
             LogBatch(
                 "steps",

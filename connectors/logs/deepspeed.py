@@ -13,7 +13,7 @@ class DeepSpeedConnector(LogConnector):
     """Step lines, throughput and timers of DeepSpeed."""
 
     kind = "deepspeed"
-    version = 1
+    version = 2
     title = "logs of DeepSpeed with wall_clock_breakdown"
     family = "a DeepSpeed log"
     dialects: ClassVar = {"deepspeed": "DeepSpeed"}

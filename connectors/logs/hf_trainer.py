@@ -140,7 +140,7 @@ class HfTrainerConnector(LogConnector):
     """Logs of the Trainer as text, or its state as JSON."""
 
     kind = "hf-trainer"
-    version = 1
+    version = 2
     title = "logs and trainer_state.json of the Hugging Face Trainer"
     family = "a Hugging Face Trainer log"
     dialects: ClassVar = {

@@ -12,6 +12,7 @@ from steptax.connectors.base import Options
 from steptax.connectors.logs.marks import Kind
 from steptax.connectors.logs.rows import LogRows
 from steptax.connectors.logs.state import LogState
+from steptax.connectors.runfolder import is_version, version_name
 from steptax.connectors.tables.facts import rows_of
 from steptax.connectors.tables.screen import source_stem
 
@@ -25,8 +26,13 @@ NO_WORLD = (
 
 
 def log_stem(source: Path) -> str:
-    """A log's name without endings: the job where nobody names it."""
+    """A log's name without endings: the job where nobody names it.
+
+    Lightning calls every file of this kind metrics.csv: then its folder tells.
+    """
     stem = source_stem(str(source))
+    if stem == "metrics" and is_version(source.resolve().parent):
+        return version_name(source.resolve().parent)
     for ending in _ENDINGS:
         if stem.lower().endswith(ending) and len(stem) > len(ending):
             stem = stem[: -len(ending)]
@@ -59,14 +65,56 @@ def about_job(
         "end_us": state.last_us if state.ended else None,
         "time_basis": "log" if timed else None,
     }
-    notes = (NO_WORLD,) if timed and "world_size" not in facts else ()
-    yield Batch("jobs", rows_of("jobs", [job | facts]), notes=notes)
+    notes = [NO_WORLD] if timed and "world_size" not in facts else []
+    notes += _other_world(state, options)
+    yield Batch("jobs", rows_of("jobs", [job | facts]), notes=tuple(notes))
     ranks = [
         {"job_id": job_id, "rank": int(rank), "host": host}
         for rank, host in sorted(state.ranks.items(), key=lambda item: int(item[0]))
     ]
     if ranks:
         yield Batch("ranks", rows_of("ranks", ranks))
+
+
+def _other_world(state: LogState, options: Options) -> list[str]:
+    """Where ``--world-size`` says another number of ranks than the log does."""
+    given, told = options.world_size, state.facts.get("world_size")
+    if given is None:
+        return []
+    if told is not None and told != given:
+        return [
+            f"--world-size {given} is taken, but the log says {told} ranks: GPU-hours and dollars "
+            f"are {given / told:.3g} times those of the log; leave --world-size out if it is right"
+        ]
+    highest = max(map(int, state.ranks), default=-1)
+    if highest >= given:
+        return [
+            f"--world-size {given} is taken, but rank {highest} printed lines, so there are at "
+            f"least {highest + 1} ranks"
+        ]
+    return []
+
+
+def tell_returns(state: LogState, rows: LogRows) -> None:
+    """Say how often the step number went back, and which steps no line tells of."""
+    counts = Counter(state.counts)
+    if counts["went back"]:
+        rows.note(
+            f"the step number went back {_times(counts['went back'])}: each begins an attempt; if "
+            "several processes write into this log, give the output of one, or let the launcher "
+            "put a prefix in front of each line"
+        )
+    if counts["missing"]:
+        spans = [f"{a} to {b}" if a != b else f"{a}" for a, b in state.gaps]
+        more = ", ..." if sum(b - a + 1 for a, b in state.gaps) < counts["missing"] else ""
+        rows.note(
+            f"no line tells of {counts['missing']:,} steps ({', '.join(spans)}{more}): their lines "
+            "may be missing here, and there are no rows of them"
+        )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def account(state: LogState, rows: LogRows) -> None:
@@ -80,6 +128,8 @@ def account(state: LogState, rows: LogRows) -> None:
         "about the job": counts[Kind.FACTS],
         "reported scores": counts[Kind.SCORE],
         "known and not needed": counts[Kind.NOISE],
+        "repeated": counts["repeated"],
+        "with a step that does not fit": counts["strays"],
         "damaged": counts["faulty"],
         "blank": counts["blank"],
         "not understood": counts["unknown"],
@@ -87,6 +137,11 @@ def account(state: LogState, rows: LogRows) -> None:
     told = ", ".join(f"{count:,} {word}" for word, count in words.items() if count)
     first = "; ".join(f"line {line}: {text}" for line, text in state.unknown)
     rows.note(f"lines: {told}" + (f" (the first of these: {first})" if first else ""))
+    if counts["other process"]:
+        rows.note(
+            f"{counts['other process']:,} lines tell a step that another process of this log has "
+            "told; no prefix says whose rank it is, so the first is kept"
+        )
     if counts["printed twice"]:
         rows.note(f"{counts['printed twice']:,} values are printed twice; the first is kept")
     if state.flags.get("printed") and not state.flags.get("timed"):

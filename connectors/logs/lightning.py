@@ -20,6 +20,7 @@ from steptax.connectors.logs.marks import (
     Kind,
     LogBatch,
     Mark,
+    no_time,
     printed,
     reject,
     value_of,
@@ -43,7 +44,7 @@ class LightningConnector(LogConnector):
     """Rows of metrics.csv: one per logged step, with empty cells for what was not logged."""
 
     kind = "lightning"
-    version = 1
+    version = 2
     title = "metrics.csv of Lightning's CSVLogger"
     family = "a metrics.csv"
     readers = ()
@@ -78,7 +79,8 @@ class LightningConnector(LogConnector):
         marks: list[Mark] = []
         faults = [Reject("steps", b.reason, b.row, None, b.raw) for b in block.broken]
         blank = 0
-        for offset, data in enumerate(block.data.splitlines()):
+        lines = block.data.removesuffix(b"\n").split(b"\n") if block.data else []
+        for offset, data in enumerate(lines):
             at = block.first_line + offset
             text = data.decode("utf-8", "replace")
             if not text.strip():
@@ -128,6 +130,8 @@ def _row(line: Line, columns: tuple[str, ...]) -> Mark | Fault:
     if time is not None:
         in_ms = time.unit == "ms" or time.printed_as.endswith("_ms")
         duration = micros(time.value, 1000.0 if in_ms else 1e6)
+        if duration is None and time.value == time.value:  # nan is a time that is not known
+            return no_time(f"a time in column {time.printed_as!r}", got, time.printed_as)
     loss = next((v.value for n in _LOSSES for v in got if v.name.lower() == n), None)
     if loss is None:
         loss = value_of(got, "loss")

@@ -1,8 +1,8 @@
 """Lines of a training log without what launchers and terminals put around them.
 
-Taken off, and remembered: colours, ``host: `` of pdsh, ``12: `` of srun, ``[1,12]<stdout>:`` of
-mpirun, ``[rank12]:`` of torchrun, ``[date][rank-12/16][INFO] [file:line] :`` of Primus. The
-date in front of a message is read. A carriage return ends a line too: progress bars use it.
+Taken off, and remembered: colours, what launchers and collectors put in front (``prefixes``), and
+``[date][rank-12/16][INFO] [file:line] :`` of Primus. The date in front of a message is read. A
+carriage return ends a line too: progress bars use it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 
+from steptax.connectors.logs.prefixes import Prefix, small, take_off
 from steptax.connectors.sources import TextBlock, text_of
 
 #: A moment stands at the beginning of a line, or behind the word datetime.
 _PREFIX_CHARACTERS = 100
 #: No line that we understand is longer; what is longer is searched no further.
 LINE_CHARACTERS = 20_000
-_INT32 = 2**31
 _FAR_US = 2.0**53
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_c])")
@@ -28,12 +28,8 @@ _MOMENT = re.compile(
     r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<part>\d{1,9}))?"
     r"(?P<zone>Z|[+-]\d\d:?\d\d)?(?!\d)"
 )
-_MPIRUN = re.compile(r"\[\d+,(?P<rank>\d+)\]<std(?:out|err)>:[ \t]?")
-_TORCHRUN = re.compile(r"\[rank(?P<rank>\d+)\]:[ \t]?")
-#: A role and the number of a process on its node.
-_LOCAL = re.compile(r"\[(?P<process>(?:default|trainer|worker)\d+)\]:[ \t]?")
-_SRUN = re.compile(r"[ \t]*(?P<task>\d{1,6}): ")
-_HOST = re.compile(r"(?P<host>[A-Za-z][A-Za-z0-9.-]*\d[A-Za-z0-9.-]*): ")
+#: The date of ctime, which Open MPI puts in front.
+_CTIME = "%a %b %d %H:%M:%S %Y"
 _PRIMUS = re.compile(
     r"\[20\d{6} \d\d:\d\d:\d\d(?:[.,]\d+)?\]\[(?:[^\]]*-)?rank-(?P<rank>\d+)/(?P<world>\d+)\]"
     r"\[\w+ *\] ?\[-*(?P<place>[^\]]*)\] : ?"
@@ -78,29 +74,36 @@ def clean(text: str, number: int, raw: str) -> Line:
     text = text[:LINE_CHARACTERS]
     if "\x1b" in text:
         text = _ANSI.sub("", text)
-    host = rank = world = None
-    primus = False
-    for _ in range(5):
-        found = _TORCHRUN.match(text) or _MPIRUN.match(text)
-        if found:
-            rank = _small(found["rank"], rank)
-        elif (found := _PRIMUS.match(text)) is not None:
-            rank, world, primus = _small(found["rank"], rank), _small(found["world"], None), True
-            at_us, zoned = moment_us(text[: found.end()])
-            return Line(number, text[found.end() :], raw, host, rank, world, at_us, zoned, primus)
-        elif (found := _LOCAL.match(text)) is not None:
-            host = f"{host} {found['process']}" if host else found["process"]
-        elif (found := _HOST.match(text)) is not None:
-            host = host or found["host"]
-        elif (found := _SRUN.match(text)) is not None:
-            host = host or f"task {found['task']}"
-        else:
-            break
-        text = text[found.end() :]
+    text, told = take_off(text)
+    found = _PRIMUS.match(text)
+    if found is not None:
+        rank, world = small(found["rank"], told.rank), small(found["world"], None)
+        at_us, zoned = moment_us(text[: found.end()])
+        return Line(number, text[found.end() :], raw, told.host, rank, world, at_us, zoned, True)
+    rank = told.rank
     if rank is None and (said := _SAID_RANK.search(text, 0, _PREFIX_CHARACTERS)):
-        rank = _small(said["rank"], None)
-    at_us, zoned = moment_us(text)
-    return Line(number, text, raw, host, rank, world, at_us, zoned)
+        rank = small(said["rank"], None)
+    at_us, zoned = _moment(text, told)
+    return Line(number, text, raw, told.host, rank, None, at_us, zoned)
+
+
+def _moment(text: str, told: Prefix) -> tuple[int | None, bool]:
+    """When a line was printed: by a collector's clock with its zone, else its own, else mpirun's.
+
+    One clock for all lines: beside a collector's, a message's own may be of another zone.
+    """
+    if told.stamp is not None:
+        found = moment_us(told.stamp)
+        if found[0] is not None:
+            return found
+    own = moment_us(text)
+    if own[0] is None and told.date is not None:
+        try:
+            moment = datetime.strptime(told.date.strip(), _CTIME).replace(tzinfo=UTC)
+        except ValueError:
+            return own
+        return int(moment.timestamp()) * 1_000_000, False
+    return own
 
 
 def moment_us(text: str) -> tuple[int | None, bool]:
@@ -133,12 +136,6 @@ def _zone(text: str | None) -> timezone:
         return UTC
     minutes = int(text[1:3]) * 60 + int(text[-2:])
     return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes))
-
-
-def _small(text: str, known: int | None) -> int | None:
-    """A rank; what no rank can be leaves what was ``known``."""
-    value = int(text) if len(text) < 11 else _INT32
-    return value if value < _INT32 else known
 
 
 def number(text: str) -> float | None:

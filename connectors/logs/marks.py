@@ -221,3 +221,16 @@ def printed(
 def value_of(values: tuple[Printed, ...], name: str, subject: str = "job") -> float | None:
     """The first value called ``name``."""
     return next((p.value for p in values if p.name == name and p.subject == subject), None)
+
+
+def no_time(expected: str, values: tuple[Printed, ...], said: str | None = None) -> Fault:
+    """A line whose step time is none, with what stands there in its place.
+
+    ``said`` is the name of the time's column, where it has one of its own.
+    """
+    told = (v for v in values if v.subject == "job")
+    found = next(
+        (v.text for v in told if (v.printed_as == said if said else v.name == "step_time")), None
+    )
+    shown = "none" if found is None else repr(found[:40])
+    return Fault(f"expected {expected}, a time of 0 or more; found {shown}", "duration_us")

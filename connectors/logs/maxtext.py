@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from steptax.connectors.logs.connector import LogConnector
 from steptax.connectors.logs.lines import Line, micros, whole
-from steptax.connectors.logs.marks import Fault, Kind, Mark, printed, value_of
+from steptax.connectors.logs.marks import Fault, Kind, Mark, no_time, printed, value_of
 from steptax.connectors.logs.noise import read_failure, read_noise
 
 _STEP = re.compile(r"completed step: (?P<step>\d+), (?P<rest>.*)$")
@@ -41,8 +41,10 @@ def read_step(line: Line) -> Mark | Fault | None:
     got = tuple(values)
     duration = micros(value_of(got, "step_time"), 1e6)
     loss = value_of(got, "loss")
-    if step is None or duration is None:
-        return Fault("expected 'seconds: NUMBER', found none", "duration_us")
+    if step is None:
+        return Fault("expected a step number, found one that none can be", "step")
+    if duration is None:
+        return no_time("'seconds: NUMBER'", got)
     if loss is None:
         return Fault("expected 'loss: NUMBER' at the end, found a line that is cut", "loss")
     return Mark(
@@ -88,7 +90,7 @@ class MaxTextConnector(LogConnector):
     """Step lines of MaxText."""
 
     kind = "maxtext"
-    version = 1
+    version = 2
     title = "logs of MaxText"
     family = "a MaxText log"
     asynchronous = True

@@ -16,7 +16,7 @@ class MegatronConnector(LogConnector):
     """Iteration lines, timers, checkpoints, evaluations and straggler reports of Megatron."""
 
     kind = "megatron"
-    version = 1
+    version = 2
     title = "logs of Megatron-LM, Megatron-DeepSpeed, Megatron-Bridge and Primus"
     family = "a Megatron log"
     dialects: ClassVar = {

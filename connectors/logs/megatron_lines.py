@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from steptax.connectors.logs.lines import Line, micros, number, whole
-from steptax.connectors.logs.marks import Fault, Kind, Mark, Printed, printed, value_of
+from steptax.connectors.logs.marks import Fault, Kind, Mark, Printed, no_time, printed, value_of
 
 _ITERATION = re.compile(r"\biteration\s*=?\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\|")
 _BEGINS = re.compile(r"\biteration\s*=?\s*\d+\s*/")
@@ -57,7 +57,7 @@ def read_iteration(line: Line) -> Mark | Fault | None:
     got = tuple(values)
     duration = _elapsed_us(got)
     if duration is None:
-        return Fault("expected 'elapsed time per iteration (ms): TIME', found none", "duration_us")
+        return no_time("'elapsed time per iteration (ms): TIME'", got)
     loss = value_of(got, "loss")
     return Mark(
         Kind.STEP,

@@ -31,7 +31,7 @@ class MegatronScalarsConnector(LogConnector):
     """Scalars by metric and step, or by step and metric."""
 
     kind = "megatron-scalars"
-    version = 1
+    version = 2
     title = "golden scalar files of Megatron-LM and Megatron-Bridge tests"
     family = "a file of scalars"
     readers = ()

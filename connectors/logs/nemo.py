@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from steptax.connectors.logs.connector import LogConnector
 from steptax.connectors.logs.lines import Line, micros, number, whole
-from steptax.connectors.logs.marks import Fault, Kind, Mark, Printed, printed, value_of
+from steptax.connectors.logs.marks import Fault, Kind, Mark, Printed, no_time, printed, value_of
 from steptax.connectors.logs.noise import read_failure, read_noise
 from steptax.connectors.logs.straggler_lines import read_nvrx
 
@@ -29,7 +29,7 @@ def _mark(line: Line, step: int | None, values: tuple[Printed, ...], dialect: st
         return Fault("expected a step number, found none", "step")
     duration = micros(value_of(values, "step_time"), 1e6)
     if duration is None:
-        return Fault("expected 'train_step_timing in s: NUMBER', found none", "duration_us")
+        return no_time("'train_step_timing in s: NUMBER'", values)
     loss = value_of(values, "loss")
     return Mark(
         Kind.STEP,
@@ -126,7 +126,7 @@ class NemoConnector(LogConnector):
     """Progress lines of NeMo, of both generations."""
 
     kind = "nemo"
-    version = 1
+    version = 2
     title = "logs of NeMo 2, NeMo 1 and DLLogger"
     family = "a NeMo log"
     dialects: ClassVar = {"nemo2": "NeMo 2", "nemo1": "NeMo 1", "dllogger": "NeMo 1 (DLLogger)"}

@@ -13,7 +13,7 @@ class NvrxConnector(LogConnector):
     """Scores and flags of NVRx and of Megatron's ``--log-straggler``."""
 
     kind = "nvrx"
-    version = 1
+    version = 2
     title = "straggler reports of NVRx, and of Megatron --log-straggler"
     family = "a straggler report"
     level = 1

@@ -11,7 +11,7 @@ from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Options, Run
 from steptax.connectors.logs.events import LogEvents, Moment
-from steptax.connectors.logs.job import about_job, account, log_stem, name_short
+from steptax.connectors.logs.job import about_job, account, log_stem, name_short, tell_returns
 from steptax.connectors.logs.marks import Again, Kind, LogBatch, Mark, Printed, value_of
 from steptax.connectors.logs.rows import LogRows
 from steptax.connectors.logs.state import LogState
@@ -20,6 +20,8 @@ from steptax.connectors.logs.streams import Accepted, Attempts, Entry, Stray, St
 #: A difference of two coarse times is a step time if it is this much longer than they are coarse.
 _COARSE = 10
 _SHOWN = 3
+#: Newest steps of which it is remembered which process told them.
+_REMEMBERED = 4096
 #: Steps whose times are looked at for ones that cannot be.
 _JUDGED = 1000
 
@@ -52,6 +54,7 @@ class LogRun(Run):
         self._rows = LogRows(options.job_id or log_stem(source))
         self._events = LogEvents(self._rows, self._state, source.name)
         self._durations: dict[int, int] = {}
+        self._tellers: dict[tuple[int, int], Stream] = {}
         self._handlers: Mapping[Kind, Callable[[Mark], None]] = {
             Kind.STEP: self._step,
             Kind.BEGIN: self._begin,
@@ -78,6 +81,8 @@ class LogRun(Run):
         state.count("blank", batch.blank)
         state.count("unknown", batch.unknown_count)
         state.count("faulty", len(batch.rejects))
+        if batch.rejects and state.fault is None:
+            state.fault = f"line {batch.rejects[0].row}: {batch.rejects[0].reason}"
         state.unknown += list(batch.unknown[: max(0, _SHOWN - len(state.unknown))])
         self._rows.reject(*batch.rejects)
         yield from self._rows.emit()
@@ -88,6 +93,7 @@ class LogRun(Run):
             self._rows.note(f"no line so far is one of {self._name}")
             yield from self._rows.emit()
             return
+        tell_returns(self._state, self._rows)
         yield from self._rows.emit()
         yield from self._about_job()
 
@@ -109,11 +115,25 @@ class LogRun(Run):
                 where=str(self._source),
                 hint="steptax connectors lists the kinds; name the one that fits",
             )
+        fault = self._state.fault
+        if fault is not None and self._state.counts.get("faulty") == self._lines:
+            raise InputError(
+                f"no line of it can be read; the first: {fault}",
+                where=str(self._source),
+                hint="see that each message has a line of its own: a copy may have lost line ends",
+            )
         if self._asynchronous:
             name_short(self._durations, self._rows)
         account(self._state, self._rows)
+        tell_returns(self._state, self._rows)
         yield from self._rows.emit()
         yield from self._about_job()
+
+    @property
+    def _lines(self) -> int:
+        """Lines with anything on them."""
+        derived = ("blank", "went back", "missing", "printed twice", "other process")
+        return sum(n for what, n in self._state.counts.items() if what not in derived)
 
     @property
     def _recognised(self) -> bool:
@@ -141,7 +161,7 @@ class LogRun(Run):
     # -- marks -------------------------------------------------------------------------------
 
     def _stream(self, mark: Mark) -> Stream:
-        key = f"{mark.line.host or ''} {'' if mark.line.rank is None else mark.line.rank}"
+        key = _process(mark)
         found = self._streams.get(key)
         if found is None:
             found = self._streams[key] = Stream(self._attempts)
@@ -224,13 +244,13 @@ class LogRun(Run):
             )
 
     def _head(self, mark: Mark) -> None:
-        self._blocks[mark.line.host or ""] = (self._stream(mark).current or self._current, None)
+        self._blocks[_process(mark)] = (self._stream(mark).current or self._current, None)
 
     def _block(self, mark: Mark) -> None:
-        host = mark.line.host or ""
-        entry, name = self._blocks.get(host, (self._current, None))
+        process = _process(mark)
+        entry, name = self._blocks.get(process, (self._current, None))
         if mark.detail is not None:
-            self._blocks[host] = (entry, mark.detail)
+            self._blocks[process] = (entry, mark.detail)
             return
         # In a block of all ranks the name stands above its values.
         values = tuple(
@@ -278,6 +298,8 @@ class LogRun(Run):
             if isinstance(found, Stray):
                 entry = found.entry
                 self._rows.reject(Reject("steps", found.reason, entry.line, "step", entry.raw))
+                self._state.count(Kind.STEP.value, -1)
+                self._state.count("repeated" if found.repeats else "strays")
                 continue
             self._accept(stream, found)
 
@@ -286,13 +308,13 @@ class LogRun(Run):
         assert entry.attempt is not None
         if self._state.ended == "failed":
             self._state.ended = None  # it went on
-        if found.restarted:
-            at_us = entry.at_us or self._state.last_us
-            moment = Moment(entry.attempt, entry.line, at_us, entry.at_us is not None)
-            why = "the step number goes back"
-            self._events.happen("rollback", moment, step=max(0, entry.step - 1), text=why)
+        if found.restarted or (self._options.attempt and not self._state.flags.get("began")):
+            self._went_back(found)
+        self._state.flags["began"] = True
         self._events.end_saves(entry.step)
-        if entry.interval is not None and entry.interval > 1:
+        if found.gap is not None and before is not None:
+            self._missing(before.step + 1, entry.step - 1)
+        elif entry.interval is not None and entry.interval > 1:
             self._rows.note(
                 "step times are means over the steps since the line before: a row stands for each "
                 "line, and none for the steps between"
@@ -303,7 +325,7 @@ class LogRun(Run):
         usual = stream.interval
         if before is None or usual is None:
             usual = None if found.follower is None else found.follower - entry.step
-        if duration is not None:
+        if duration is not None and not self._told_by_another(stream, entry):
             start = None
             if entry.at_us is not None and usual == 1:
                 start = entry.at_us - duration
@@ -328,7 +350,7 @@ class LogRun(Run):
             self._state.flags["timed"] = True
             if len(self._durations) < _JUDGED:
                 self._durations[entry.step] = duration
-        else:
+        elif duration is None:
             self._state.flags["untimed"] = True
         for printed in entry.printed:
             self._printed(
@@ -337,6 +359,43 @@ class LogRun(Run):
         for line, step, at_us, printed in entry.extra:
             self._printed(line, entry.attempt, step or entry.step, at_us, printed, entry.interval)
         entry.printed, entry.extra = [], []
+
+    def _told_by_another(self, stream: Stream, entry: Entry) -> bool:
+        """Whether a process that no rank is known of either has told this step."""
+        if entry.rank is not None or entry.attempt is None:
+            return False
+        key = (entry.attempt, entry.step)
+        if self._tellers.setdefault(key, stream) is stream:
+            while len(self._tellers) > _REMEMBERED:
+                del self._tellers[next(iter(self._tellers))]
+            return False
+        self._state.count("other process")
+        return True
+
+    def _went_back(self, found: Accepted) -> None:
+        """A new attempt: training goes on from before the first step of it."""
+        entry, left = found.entry, found.returned_from
+        at_us = entry.at_us or self._state.last_us
+        if entry.at_us is not None and entry.duration_us is not None:
+            # The line stands at the step's end; it was gone back before its beginning.
+            at_us = entry.at_us - entry.duration_us
+            if left is not None and left.at_us is not None and left.at_us <= entry.at_us:
+                at_us = max(at_us, left.at_us)
+        assert entry.attempt is not None
+        moment = Moment(entry.attempt, entry.line, at_us, entry.at_us is not None)
+        why = f"a run that begins at step {entry.step}"
+        if left is not None:
+            goes_back = entry.step <= left.step
+            why = "the step number goes back" if goes_back else "training began anew"
+            if goes_back:
+                self._state.count("went back")
+        self._events.happen("rollback", moment, step=max(0, entry.step - 1), text=why)
+
+    def _missing(self, first: int, last: int) -> None:
+        """No line tells of steps ``first`` to ``last``."""
+        state = self._state
+        state.count("missing", last - first + 1)
+        state.gaps = [*state.gaps, [first, last]][:_SHOWN]
 
     def _between(self, before: Entry, entry: Entry) -> int | None:
         """Time per step since the line before, where lines have times and no step time."""
@@ -369,3 +428,8 @@ class LogRun(Run):
 
     def _about_job(self) -> Iterator[Batch]:
         return about_job(self._state, self._options, self._source, self._frameworks)
+
+
+def _process(mark: Mark) -> str:
+    """Which process printed a line, as far as its prefix tells."""
+    return f"{mark.line.host or ''} {'' if mark.line.rank is None else mark.line.rank}"

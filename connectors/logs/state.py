@@ -27,6 +27,10 @@ class LogState:
     pending: list[Any] = field(default_factory=list)
     saves: dict[str, list[Any]] = field(default_factory=dict)
     unknown: list[Any] = field(default_factory=list)
+    fault: str | None = None
+    """Why the first damaged line is not read."""
+    gaps: list[list[int]] = field(default_factory=list)
+    """First and last of the first steps that no line tells of."""
     flags: dict[str, bool] = field(default_factory=dict)
 
     def count(self, what: str, more: int = 1) -> None:

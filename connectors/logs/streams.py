@@ -3,6 +3,7 @@
 A log says only which step a line is about. Where the number goes back, training was restarted from
 a checkpoint: a new attempt. One damaged number must not look like that, so a line whose step does
 not follow the one before it is held until the next line of its stream shows which of them is odd.
+Nor must a line that is there twice, or that another process prints: the step was executed once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from steptax.connectors.logs.marks import Mark, Printed
 
@@ -54,7 +55,7 @@ class Entry:
             mark.elapsed_us,
             mark.precision_us,
             mark.loss,
-            zlib.crc32(line.text.encode("utf-8", "replace")),
+            _digest(mark),
             list(mark.printed),
         )
 
@@ -80,14 +81,45 @@ class Accepted:
     restarted: bool
     follower: int | None
     """Step of the next line of the stream, where it is known already."""
+    gap: int | None = None
+    """Steps since ``before``, where they are so many that lines between are missing."""
+    returned_from: Entry | None = None
+    """The newest entry of the attempt before, where a new one begins."""
 
 
 @dataclass(frozen=True)
 class Stray:
-    """An entry that fits nowhere."""
+    """An entry that fits nowhere; ``repeats`` where it tells again what was told."""
 
     entry: Entry
     reason: str
+    repeats: bool = False
+
+
+#: No process that dies is started again and has repeated a step sooner.
+_RESTART_US = 5_000_000
+
+
+def _digest(mark: Mark) -> int:
+    """Of the values of a line, without its clock; of its text where no value is read."""
+    told = (mark.step, mark.duration_us, mark.elapsed_us, mark.loss)
+    values = [(p.subject, p.printed_as, p.text) for p in mark.printed]
+    text = repr((told, values)) if values else mark.line.text
+    return zlib.crc32(text.encode("utf-8", "replace"))
+
+
+class _Told(NamedTuple):
+    """What is kept of a line to tell another execution of its step from a line told again."""
+
+    digest: int
+    line: int
+    at_us: int | None
+    loss: float | None
+
+    @classmethod
+    def of(cls, entry: Entry) -> _Told:
+        """What is kept of ``entry``."""
+        return cls(entry.digest, entry.line, entry.at_us, entry.loss)
 
 
 class Attempts:
@@ -115,8 +147,8 @@ class Stream:
         self.fresh = False
         """The next line begins an attempt, whatever its step."""
         self._origin: Entry | None = None
-        self._seen: dict[int, tuple[int, int]] = {}
-        """By step: digest and number of the line that was read last."""
+        self._seen: dict[int, _Told] = {}
+        """By step: the line that was accepted last."""
 
     @property
     def current(self) -> Entry | None:
@@ -139,11 +171,14 @@ class Stream:
 
     def add(self, entry: Entry) -> Iterator[Accepted | Stray]:
         """Take the next entry; gives those that are decided by it, in order."""
-        known = self._seen.get(entry.step)
         current = self.current
-        if known and current and entry.step <= current.step and known[0] == entry.digest:
-            yield Stray(entry, f"repeats line {known[1]}, letter by letter")
-            return
+        next_to = current is not None and current.step == entry.step
+        known = _Told.of(current) if current and next_to else self._seen.get(entry.step)
+        if known is not None and current is not None and entry.step <= current.step:
+            again = _repeats(known, entry, next_to=next_to)
+            if again is not None:
+                yield Stray(entry, again, repeats=True)
+                return
         held, self.held = self.held, None
         if held is not None:
             reason = self._stray(held, entry.step)
@@ -187,8 +222,9 @@ class Stream:
 
     def _accept(self, entry: Entry, follower: int | None) -> Accepted:
         before, restarted = self.last, False
+        left = None
         if before is None or self.fresh or entry.step <= before.step:
-            restarted = before is not None
+            restarted, left = before is not None, before
             if restarted:
                 self._attempts.begin_after(self.attempt)
                 self._seen = {s: seen for s, seen in self._seen.items() if s >= entry.step}
@@ -197,16 +233,23 @@ class Stream:
             if before is not None and before.step >= entry.step:
                 before = None
         entry.attempt = self.attempt
+        gap = None
         if before is not None:
             entry.interval = entry.step - before.step
         elif entry.step == 1 or self.interval == 1:
             entry.interval = 1
         if before is not None and before is self.last:
-            self._newest_interval = entry.interval
-            self.interval = min(self.interval or entry.step, entry.step - before.step)
-        self._seen[entry.step] = (entry.digest, entry.line)
+            gone = entry.step - before.step
+            if self.interval is not None and gone >= 2 * self.interval:
+                gap = gone if gone != self._newest_interval else None
+            self._newest_interval = gone
+            self.interval = min(self.interval or entry.step, gone)
+            if gap is not None:
+                # Which of the steps since then the line is about, nobody can tell.
+                entry.interval = None
+        self._seen[entry.step] = _Told.of(entry)
         self.last = entry
-        return Accepted(entry, before, restarted, follower)
+        return Accepted(entry, before, restarted, follower, gap, left)
 
     def state(self) -> dict[str, Any]:
         """As JSON can hold it; digests of earlier lines are not kept."""
@@ -230,4 +273,29 @@ class Stream:
             for name in ("last", "held", "origin")
         )
         if self.last is not None:
-            self._seen[self.last.step] = (self.last.digest, self.last.line)
+            self._seen[self.last.step] = _Told.of(self.last)
+
+
+def _repeats(known: _Told, entry: Entry, *, next_to: bool) -> str | None:
+    """Why ``entry`` is no other execution of the step that ``known`` tells; None where it may be.
+
+    Of two lines with clocks the second may only be another execution when there was the time for
+    it. Without clocks equal values decide; of lines next to one another (``next_to``) the loss:
+    processes that train together print the same one, and each a slightly different time.
+    """
+    same = known.digest == entry.digest
+    if known.at_us is None or entry.at_us is None:
+        if same:
+            return f"repeats line {known.line}, with the same values"
+        if next_to and known.loss is not None and known.loss == entry.loss:
+            return f"tells the step of line {known.line} again, with the same loss"
+        return None
+    gap_us = abs(entry.at_us - known.at_us)
+    if same and gap_us < _RESTART_US:
+        return f"repeats line {known.line}, with the same values"
+    if entry.duration_us is not None and 2 * gap_us < entry.duration_us:
+        return (
+            f"tells the step of line {known.line} again, {gap_us / 1e6:.3g} s from it: too soon "
+            "for another execution"
+        )
+    return None

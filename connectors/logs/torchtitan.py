@@ -183,7 +183,7 @@ class TorchtitanConnector(LogConnector):
     """Step lines of torchtitan, of one rank or of several."""
 
     kind = "torchtitan"
-    version = 1
+    version = 2
     title = "logs of torchtitan"
     family = "a torchtitan log"
     dialects: ClassVar = {"torchtitan": "torchtitan", "losses": "torchtitan (loss curve)"}

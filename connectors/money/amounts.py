@@ -15,13 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steptax.app.schema.table import MONEY
-from steptax.connectors.tables.cells import EMPTY, Cells
+from steptax.connectors.tables.cells import EMPTY, Cells, is_text
 
 _STEP = Decimal(1).scaleb(-MONEY.scale)
 #: No amount is larger: a million of them must still fit into the column together.
 _MOST = Decimal(10) ** 18
 _PLAIN = r"^-?[0-9]{1,18}(\.[0-9]{1,12})?$"
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+#: Where the comma divides: ``1.234,5`` with any usual sign between thousands, or ``1234,5``.
+_COMMA = r"^[+-]?(\d{1,3}([.' \x{a0}\x{202f}]\d{3})+|\d+)(,\d+)?([eE][+-]?\d{1,3})?$"
 
 
 @dataclass(frozen=True)
@@ -32,28 +34,46 @@ class Amounts:
     rounded: int = 0
 
 
-def amounts(column: pa.Array) -> Amounts:
+def amounts(column: pa.Array, *, comma: bool = False) -> Amounts:
     """Money as decimals with 12 places, rounded half to even beyond them; exact from text.
 
-    ``1.5E-7``, ``1,234.50`` and numbers of any Arrow type are read; currency signs are not.
+    ``1.5E-7``, ``1,234.50`` and numbers of any Arrow type are read, with ``comma`` text as
+    ``1.234,50``; currency signs are not.
     """
-    text = _as_text(column)
-    text = pc.utf8_trim_whitespace(text)
+    kind = column.type
+    none = np.zeros(len(column), bool)
+    if pa.types.is_decimal(kind) and kind.scale <= MONEY.scale and kind.precision - kind.scale < 19:
+        null = column.is_null().to_numpy(zero_copy_only=False)
+        return Amounts(Cells(pc.cast(column, MONEY), null, none))
+    text = pc.utf8_trim_whitespace(_as_text(column))
     text = pc.if_else(pc.is_in(text, value_set=pa.array(EMPTY)), pa.scalar(None, pa.string()), text)
+    if comma and is_text(kind):
+        text = point_decimals(text)
     null = text.is_null().to_numpy(zero_copy_only=False)
     plain = pc.fill_null(pc.match_substring_regex(text, _PLAIN), True)
-    if pc.all(plain).as_py() in (True, None):
-        return Amounts(Cells(pc.cast(text, MONEY), null, np.zeros(len(text), bool)))
-    values: list[Decimal | None] = []
-    bad = np.zeros(len(text), bool)
+    found = pc.cast(pc.if_else(plain, text, pa.scalar(None, pa.string())), MONEY)
+    odd = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
+    if not len(odd):
+        return Amounts(Cells(found, null, none))
+    bad = none
+    kept: list[Decimal | None] = []
     rounded = 0
-    for i, cell in enumerate(text.to_pylist()):
-        found = None if cell is None else amount(cell)
-        bad[i] = cell is not None and found is None
-        kept = None if found is None else _kept(found)
-        rounded += kept != found
-        values.append(kept)
-    return Amounts(Cells(pa.array(values, MONEY), null, bad), rounded)
+    for i, cell in zip(odd.tolist(), text.take(pa.array(odd)).to_pylist(), strict=True):
+        exact = amount(cell)
+        bad[i] = exact is None
+        kept.append(None if exact is None else _kept(exact))
+        rounded += kept[-1] != exact
+    found = pc.replace_with_mask(found, pc.invert(plain), pa.array(kept, MONEY))
+    return Amounts(Cells(found, null, bad), rounded)
+
+
+def point_decimals(text: pa.Array) -> pa.Array:
+    """Numbers such as ``1.234,50`` as ``1234.50``; any other text gets a mark that is no number."""
+    good = pc.match_substring_regex(text, _COMMA)
+    digits = pc.replace_substring_regex(text, r"[.' \x{a0}\x{202f}]", "")
+    return pc.if_else(
+        good, pc.replace_substring(digits, ",", "."), pc.binary_join_element_wise("no ", text, "")
+    )
 
 
 def amount(text: str) -> Decimal | None:
@@ -78,9 +98,6 @@ def _kept(value: Decimal) -> Decimal:
 
 def _as_text(column: pa.Array) -> pa.Array:
     """Numbers by their shortest digits, text as it is, anything else as a person would see it."""
-    if pa.types.is_floating(column.type):
-        shown = [None if v is None or v != v else repr(v) for v in column.to_pylist()]
-        return pa.array(shown, pa.string())
     try:
         return pc.cast(column, pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -89,9 +106,15 @@ def _as_text(column: pa.Array) -> pa.Array:
 
 def tags(column: pa.Array) -> Cells:
     """Tags as JSON objects: from JSON, JSON without braces, lists of pairs, maps; else as text."""
-    out = [_tags(value) for value in column.to_pylist()]
-    null = np.array([value is None for value in out], bool)
-    return Cells(pa.array(out, pa.string()), null, np.zeros(len(out), bool))
+    if is_text(column.type) and not pa.types.is_dictionary(column.type):
+        # A bill has many lines and few different tags: each is read once.
+        coded = column.dictionary_encode()
+        out = pa.array([_tags(value) for value in coded.dictionary.to_pylist()], pa.string())
+        out = out.take(coded.indices)
+    else:
+        out = pa.array([_tags(value) for value in column.to_pylist()], pa.string())
+    null = out.is_null().to_numpy(zero_copy_only=False)
+    return Cells(out, null, np.zeros(len(out), bool))
 
 
 def _tags(value: Any) -> str | None:

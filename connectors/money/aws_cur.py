@@ -15,7 +15,13 @@ from steptax.app.errors import InputError
 from steptax.app.schema.table import MONEY
 from steptax.connectors.base import Options
 from steptax.connectors.money.amounts import amounts
-from steptax.connectors.money.bill import BillConnector, charge_targets, text_target, words_of
+from steptax.connectors.money.bill import (
+    DELIVERIES,
+    BillConnector,
+    charge_targets,
+    text_target,
+    words_of,
+)
 from steptax.connectors.tables.cells import Cells
 from steptax.connectors.tables.columns import Plan, Target, Term, describe
 from steptax.connectors.tables.rows import Header
@@ -41,6 +47,7 @@ _NAMES = {
     "consumed_quantity": ("lineItem/UsageAmount", "line_item_usage_amount"),
     "consumed_unit": ("pricing/unit", "pricing_unit"),
     "tags": ("resource_tags",),
+    "billing_account": ("bill/PayerAccountId", "bill_payer_account_id"),
 }
 _SP_EFFECTIVE = text_target(
     "sp_effective_cost",
@@ -84,7 +91,6 @@ _RI_ARN = text_target(
 _PARTS = (_SP_EFFECTIVE, _SP_TOTAL, _SP_USED, _RI_EFFECTIVE, _RI_UPFRONT, _RI_RECURRING)
 TARGETS = (
     *charge_targets(_NAMES),
-    text_target("billing_account", "the payer", "bill/PayerAccountId", "bill_payer_account_id"),
     *_PARTS,
     _RI_ARN,
 )
@@ -108,7 +114,7 @@ class AwsCurConnector(BillConnector):
     """Rows of ``charges``, each from one line item."""
 
     kind = "aws-cur"
-    version = 1
+    version = 2
     title = "AWS Cost and Usage Report, legacy and CUR 2.0: CSV (also .gz), Parquet"
     dialect = "AWS's Cost and Usage Report"
     targets = TARGETS
@@ -119,7 +125,9 @@ class AwsCurConnector(BillConnector):
         "AWS: SavingsPlanEffectiveCost and reservation/EffectiveCost for covered usage, the "
         "unused part of recurring fees as an unused commitment, 0 for negations and upfront "
         "fees, the unblended cost elsewhere. An InvoiceId that is not set yet is called by payer "
-        "and month. Tags of users (resourceTags/user:NAME) become one object. Targets:\n"
+        "and month. Tags of users (resourceTags/user:NAME) become one object.\n"
+        + DELIVERIES
+        + "Targets:\n"
         + describe(TARGETS)
     )
 

@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steptax.connectors.base import Options
-from steptax.connectors.money.bill import BillConnector, charge_targets, text_target, words_of
+from steptax.connectors.money.bill import (
+    DELIVERIES,
+    BillConnector,
+    charge_targets,
+    text_target,
+    words_of,
+)
 from steptax.connectors.tables.cells import Cells
 from steptax.connectors.tables.columns import Plan, describe
 from steptax.connectors.tables.rows import Header
@@ -21,11 +27,12 @@ from steptax.connectors.tables.screen import Screen
 _DAY_US = 86_400_000_000
 #: Names in exports of enterprise, customer and partner agreements; case does not matter.
 _NAMES = {
+    "billing_account": ("billingAccountId",),
     "invoice": ("invoiceId",),
     "billing_start_us": ("billingPeriodStartDate",),
     "billing_end_us": ("billingPeriodEndDate",),
     "charge_start_us": ("date", "usageDateTime", "usageDate"),
-    "billed_cost": ("costInBillingCurrency", "preTaxCost", "cost"),
+    "billed_cost": ("costInBillingCurrency", "preTaxCost", "cost", "extendedCost"),
     "list_cost": ("paygCostInBillingCurrency",),
     "currency": ("billingCurrency", "billingCurrencyCode", "currency"),
     "resource_id": ("resourceId", "instanceId", "instanceName"),
@@ -34,13 +41,12 @@ _NAMES = {
     "service_name": ("meterCategory",),
     "charge_category": ("chargeType",),
     "pricing_category": ("pricingModel",),
-    "consumed_quantity": ("quantity", "usageQuantity"),
+    "consumed_quantity": ("quantity", "usageQuantity", "consumedQuantity"),
     "consumed_unit": ("unitOfMeasure",),
     "tags": ("tags",),
 }
 TARGETS = (
     *charge_targets(_NAMES),
-    text_target("billing_account", "the payer", "billingAccountId"),
     text_target("reservation", "the reservation that covers the usage", "reservationId"),
 )
 _PRICING = {"ondemand": "Standard", "spot": "Dynamic", "reservation": "Committed"}
@@ -51,17 +57,19 @@ class AzureCostConnector(BillConnector):
     """Rows of ``charges``, each from one row of a cost export."""
 
     kind = "azure-cost"
-    version = 1
+    version = 3
     title = "Azure cost exports, actual and amortised, of every agreement: CSV (also .gz), Parquet"
     dialect = "Azure"
     targets = TARGETS
     doc = (
-        "Exports of Microsoft Cost Management: names of columns in any case, dates as 02/28/2026, "
-        "tags with or without their braces. The file does not say which cost it holds: one whose "
+        "Exports of Microsoft Cost Management: names of columns in any case or as portals in "
+        "other languages write them (Kosten (Cost)), dates as 02/28/2026 or 28.02.2026, numbers as "
+        "1.234,50 where the first costs look like that or with --decimal comma, tags with or "
+        "without their braces. The file does not say which cost it holds: one whose "
         "name has 'amortized' holds the effective cost; any other the billed (actual) one, which "
         "is also the effective cost except where a reservation or a savings plan covers the usage "
         "or is bought: there it stays unknown. A row is of one day. Currencies are not "
-        "converted. Targets:\n" + describe(TARGETS)
+        "converted.\n" + DELIVERIES + "Targets:\n" + describe(TARGETS)
     )
 
     def plan(self, header: Header, options: Options, where: str) -> Plan:

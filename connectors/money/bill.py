@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +16,16 @@ from steptax.app.schema import Batch, table
 from steptax.connectors.base import Capabilities, Options, RawChunk, Run
 from steptax.connectors.money.amounts import amounts, tags
 from steptax.connectors.money.bill_run import COSTS, BillBatch, BillRun
+from steptax.connectors.money.identity import digests as content_digests
+from steptax.connectors.money.spelling import (
+    COMMA_NOTE,
+    divides_by_comma,
+    iso_moments,
+    plan_of,
+    point_numbers,
+)
 from steptax.connectors.tables.cells import Cells, is_text
-from steptax.connectors.tables.columns import Kind, Plan, Target, make_plan
+from steptax.connectors.tables.columns import Kind, Plan, Target
 from steptax.connectors.tables.rows import Header, Rows
 from steptax.connectors.tables.screen import Screen, source_stem
 from steptax.connectors.tables.tabular import TableChunk, TabularConnector, split_rows
@@ -56,7 +63,7 @@ class BillConnector(TabularConnector):
 
     def plan(self, header: Header, options: Options, where: str) -> Plan:
         """What each target is read from; InputError without any cost."""
-        plan = make_plan(self.targets, header, options, where)
+        plan = plan_of(self.targets, header, options, where)
         if not plan.terms.keys() & {"billed_cost", "effective_cost"}:
             raise InputError(
                 f"is no bill as {self.dialect} writes it: no column for its cost; the file has "
@@ -69,20 +76,23 @@ class BillConnector(TabularConnector):
             for name in ("effective_cost", "billed_cost", "currency", "resource_id")
             if name not in plan.terms
         )
+        if divides_by_comma(header, plan, options):
+            notes = (*notes, f"{COMMA_NOTE}; --decimal point says otherwise")
         return replace(plan, notes=notes)
 
     def parse(self, raw: RawChunk, options: Options) -> list[Batch]:
         """Rows and rejects of one chunk."""
         chunk: TableChunk = raw.payload
         plan = self.plan(chunk.header, options, raw.source)
-        rows = self.prepared(split_rows(chunk, raw.first_row, plan), plan)
+        comma = divides_by_comma(chunk.header, plan, options)
+        rows = self.prepared(split_rows(chunk, raw.first_row, plan), plan, comma=comma)
         screen = Screen(rows, plan, self.table)
         values: dict[str, Any] = {}
         rounded = 0
         for target in self.targets:
             terms = plan.terms.get(target.name)
             if target.column in COSTS and terms:
-                found = amounts(rows.columns[terms[0].column])
+                found = amounts(rows.columns[terms[0].column], comma=comma)
                 screen.refuse(found.cells.bad, target, terms[0].column, "an amount of money")
                 values[target.column] = found.cells
                 rounded += found.rounded
@@ -97,9 +107,9 @@ class BillConnector(TabularConnector):
         _refuse_without_cost(screen, values)
         _refuse_backwards(screen, values)
         named = values.get("line") is not None
-        digests = _digests(rows, plan, np.flatnonzero(~screen.failed))
         known = set(table(self.table).names)
         good = screen.keep({k: v for k, v in values.items() if k in known and k != "line"})
+        digests = content_digests(good)
         own = screen.kept(values["line"]).to_pylist() if named else [None] * len(digests)
         lines = [line or digest for line, digest in zip(own, digests, strict=True)]
         good = good.append_column("line", pa.array(lines, pa.string()))
@@ -111,13 +121,17 @@ class BillConnector(TabularConnector):
         all_notes = (*notes, *rows.notes)
         return [BillBatch(self.table, good, screen.rejects(), all_notes, tuple(digests), named)]
 
-    def prepared(self, rows: Rows, plan: Plan) -> Rows:
-        """Rows with moments as ISO 8601 writes them: BigQuery says ``UTC`` behind them."""
+    def prepared(self, rows: Rows, plan: Plan, *, comma: bool) -> Rows:
+        """Rows with moments as ISO 8601 writes them, and with ``comma`` quantities with a point."""
         columns = dict(rows.columns)
         for target in self.targets:
             for term in plan.terms.get(target.name, ()):
-                if target.kind is Kind.MOMENT and is_text(columns[term.column].type):
-                    columns[term.column] = _iso(columns[term.column])
+                if not is_text(columns[term.column].type):
+                    continue
+                if target.kind is Kind.MOMENT:
+                    columns[term.column] = iso_moments(columns[term.column])
+                elif target.kind is Kind.REAL and comma:
+                    columns[term.column] = point_numbers(columns[term.column])
         return replace(rows, columns=columns)
 
     def settle(self, screen: Screen, values: dict[str, Any], source: str) -> None:
@@ -126,12 +140,14 @@ class BillConnector(TabularConnector):
         stem = source_stem(source)
         provider = filled(values.get("provider"), values.pop("issuer", None), count, "unknown")
         values["provider"] = provider
-        account = filled(values.pop("billing_account", None), None, count, stem)
+        account = filled(values.get("billing_account"), None, count, stem)
         starts = values.get("billing_start_us") or values.get("charge_start_us")
-        months = ["" if m is None else m for m in _months(starts, count)]
-        made = [f"{a} {m}".strip() for a, m in zip(account.values.to_pylist(), months, strict=True)]
+        made = account.values
+        if starts is not None:
+            months = pc.binary_join_element_wise(made, _months(starts), " ")
+            made = pc.coalesce(months, made)
         none = np.zeros(count, bool)
-        stated = Cells(pa.array(made, pa.string()), none, none)
+        stated = Cells(made, none, none)
         values["invoice"] = filled(values.get("invoice"), stated, count, stem)
 
     def begin(self, source: Path, options: Options) -> Run:
@@ -161,6 +177,19 @@ def text_target(column: str, doc: str, *aliases: str, name: str | None = None) -
     return Target(name or column, column, Kind.TEXT, doc, aliases)
 
 
+#: What is done with bills that are exported again, for the text of each connector.
+DELIVERIES = (
+    "Each file is a delivery of its bill. A line is known by its converted values, in whatever "
+    "format, order of columns or spelling: told again it counts once, and lines of one file that "
+    "say the same are all counted. A month that is exported again replaces what was stored of it: "
+    "where a delivery names at least half of what an earlier one charged for in the time that it "
+    "spans (same provider, account, billing month and kind of file; same resource, start, SKU and "
+    "category), the lines of the earlier one in that time count no more. Other deliveries, such as "
+    "the parts of a month, add up. Lines that do not count stay stored. Ingest exports in the "
+    "order in which they were made: the last one holds.\n"
+)
+
+
 def charge_targets(aliases: Mapping[str, Sequence[str]]) -> tuple[Target, ...]:
     """Targets of ``charges`` for one kind of bill, by the names that it gives to columns."""
     found = []
@@ -178,35 +207,19 @@ def charge_targets(aliases: Mapping[str, Sequence[str]]) -> tuple[Target, ...]:
     return tuple(found)
 
 
-def _iso(column: pa.Array) -> pa.Array:
-    text = pc.cast(column, pa.string())
-    text = pc.replace_substring_regex(text, r"^\s*(\d\d)/(\d\d)/(\d{4})\s*$", r"\3-\1-\2")
-    return pc.replace_substring_regex(text, r" UTC\s*$", "Z")
-
-
 def _worded(cells: Cells) -> Cells:
-    words = [None if w is None else _WORDS.get(w.lower(), w) for w in cells.values.to_pylist()]
-    return Cells(pa.array(words, pa.string()), cells.null, cells.bad)
+    coded = cells.values.dictionary_encode()
+    words = [None if w is None else _WORDS.get(w.lower(), w) for w in coded.dictionary.to_pylist()]
+    return Cells(pa.array(words, pa.string()).take(coded.indices), cells.null, cells.bad)
 
 
-def _months(cells: Cells | None, count: int) -> list[str | None]:
-    if cells is None:
-        return [None] * count
-    values = np.where(cells.null | cells.bad, 0, cells.values).astype("datetime64[us]")
-    months = np.datetime_as_string(values, unit="M").tolist()
-    return [None if gone else m for m, gone in zip(months, cells.null, strict=True)]
-
-
-def _digests(rows: Rows, plan: Plan, keep: Any) -> list[str]:
-    """What identifies each kept row: all that it says in the columns that are read."""
-    columns = [rows.columns[name].to_pylist() for name in sorted(plan.wanted)]
-    return [
-        hashlib.blake2b(
-            "\x1f".join(str(column[i]) for column in columns).encode("utf-8", "replace"),
-            digest_size=12,
-        ).hexdigest()
-        for i in keep.tolist()
-    ]
+def _months(cells: Cells) -> pa.Array:
+    """``2026-03`` of each moment; null where there is none."""
+    gone = cells.null | cells.bad
+    months = np.where(gone, 0, cells.values).astype("datetime64[us]").astype("datetime64[M]")
+    unique, places = np.unique(months, return_inverse=True)
+    named = pa.array(np.datetime_as_string(unique, unit="M").tolist(), pa.string())
+    return named.take(pa.array(places.ravel(), mask=gone))
 
 
 def _refuse_without_cost(screen: Screen, values: dict[str, Any]) -> None:

@@ -30,8 +30,11 @@ class BillRun(Run):
     """Gives every line an identity of its own, and sums what was read, to be compared."""
 
     def __init__(self) -> None:
-        self._seen: Counter[tuple[str, str, str]] = Counter()
-        self._digest_of: dict[tuple[str, str, str], str] = {}
+        #: Digests of all lines without an id; those that came more than once with how often.
+        self._once: set[bytes] = set()
+        self._again: Counter[bytes] = Counter()
+        #: Of lines with an id what those that have it say.
+        self._said_of: dict[tuple[str, str, str], set[str]] = {}
         self._alike = 0
         self._sums: dict[tuple[str, str], Decimal] = {}
 
@@ -40,6 +43,28 @@ class BillRun(Run):
         if not isinstance(batch, BillBatch):
             yield batch
             return
+        kept = batch.rows
+        repeats: list[Reject] = []
+        if batch.named:
+            kept, repeats = self._by_id(batch)
+        elif batch.digests:
+            lines = [self._numbered(digest) for digest in batch.digests]
+            kept = _with_lines(kept, lines)
+        self._sum(kept)
+        rejects = tuple(sorted((*batch.rejects, *repeats), key=lambda r: r.row or 0))
+        yield Batch(batch.table, kept, rejects, batch.notes)
+
+    def _numbered(self, digest: str) -> str:
+        """A line that says what earlier ones said gets a number behind its digest."""
+        key = bytes.fromhex(digest)
+        if key not in self._once:
+            self._once.add(key)
+            return digest
+        self._again[key] += 1
+        self._alike += 1
+        return f"{digest}#{self._again[key] + 1}"
+
+    def _by_id(self, batch: BillBatch) -> tuple[pa.Table, list[Reject]]:
         rows = batch.rows
         columns = [rows[name].to_pylist() for name in ("provider", "invoice", "line")]
         lines: list[str] = []
@@ -48,22 +73,16 @@ class BillRun(Run):
         places = rows["source_row"].to_pylist()
         for i, (provider, invoice, line) in enumerate(zip(*columns, strict=True)):
             key = (provider, invoice, line)
-            same = self._digest_of.setdefault(key, batch.digests[i]) == batch.digests[i]
-            if batch.named and same and self._seen[key]:
+            said = self._said_of.setdefault(key, set())
+            if batch.digests[i] in said:
                 keep[i] = False
                 reason = f"expected each line of the bill once, found {line!r} again"
                 repeats.append(Reject("charges", reason[:500], places[i], "line", None))
                 continue
-            self._seen[key] += 1
-            number = self._seen[key]
-            self._alike += number > 1
-            lines.append(line if number == 1 else f"{line}#{number}")
-        kept = rows.filter(pa.array(keep))
-        at = kept.schema.get_field_index("line")
-        kept = kept.set_column(at, "line", pa.array(lines, pa.string()))
-        self._sum(kept)
-        rejects = tuple(sorted((*batch.rejects, *repeats), key=lambda r: r.row or 0))
-        yield Batch(batch.table, kept, rejects, batch.notes)
+            said.add(batch.digests[i])
+            # A later export may give the line another price: both stay in the history.
+            lines.append(f"{line}~{batch.digests[i][:8]}")
+        return _with_lines(rows.filter(pa.array(keep)), lines), repeats
 
     def close(self) -> Iterator[Batch]:
         """What the bill adds up to, so that a person can hold it against the invoice."""
@@ -95,3 +114,8 @@ class BillRun(Run):
                     with localcontext() as context:
                         context.prec = 60  # more digits than the column has: the sum is exact
                         self._sums[key] = self._sums.get(key, Decimal(0)) + total
+
+
+def _with_lines(rows: pa.Table, lines: list[str]) -> pa.Table:
+    at = rows.schema.get_field_index("line")
+    return rows.set_column(at, "line", pa.array(lines, pa.string()))

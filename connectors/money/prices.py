@@ -12,19 +12,28 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch
 from steptax.connectors.base import Capabilities, Options, RawChunk, Run
 from steptax.connectors.money.amounts import amounts
-from steptax.connectors.money.bill import filled, text_target
-from steptax.connectors.money.offers import FAR, OfferBatch, Offers
+from steptax.connectors.money.bill import filled
+from steptax.connectors.money.offers import FAR, MOST_USD, OfferBatch, Offers
+from steptax.connectors.money.price_targets import (
+    AMOUNTS,
+    COUNT,
+    CURRENCY,
+    DAY,
+    PRICE,
+    PROVIDER,
+    SPOT_PRICE,
+    TARGETS,
+    WHOLE_PRICE,
+)
 from steptax.connectors.tables.cells import Cells, moments_us
 from steptax.connectors.tables.columns import (
-    INT32_MAX,
-    Kind,
     Plan,
-    Target,
     describe,
     lacking,
     make_plan,
@@ -35,6 +44,7 @@ from steptax.connectors.tables.rows import Header
 from steptax.connectors.tables.screen import Screen
 from steptax.connectors.tables.tabular import TableChunk, TabularConnector, require, split_rows
 
+#: Option that stores doubtful prices: who accepts them.
 ACCEPT = "accept_prices"
 OBSERVED = "observed_on"
 SELLER = "provider"
@@ -46,69 +56,13 @@ _TERMS = {
     "preemptible": "spot",
     "interruptible": "spot",
 }
-PROVIDER = Target(
-    "provider",
-    "provider",
-    Kind.TEXT,
-    "seller; where no column names it, --provider",
-    ("seller", "vendor", "cloud"),
-    required=True,
-)
-MODEL = Target(
-    "gpu_model",
-    "gpu_model",
-    Kind.TEXT,
-    "device",
-    ("gpu", "gpu_name", "accelerator", "acceleratorname", "accelerator_name", "device"),
-    required=True,
-)
-PRICE = text_target(
-    "usd_per_gpu_hour",
-    "USD for one device and hour",
-    "price_per_gpu_hour",
-    "price",
-    "usd_per_gpu_h",
-)
-WHOLE_PRICE = text_target(
-    "usd_per_hour",
-    "USD an hour for the whole instance; with its devices it gives the price of one",
-    "price_per_hour",
-    "instance_price",
-)
-COUNT = Target(
-    "gpu_count",
-    "gpu_count",
-    Kind.WHOLE,
-    "devices of the instance",
-    ("gpus", "num_gpus", "acceleratorcount", "accelerator_count"),
-    floor=1,
-    ceiling=INT32_MAX,
-)
-DAY = text_target(
-    "observed_on", "day of the offer, ISO; else --observed-on", "observed", "date", "as_of"
-)
-CURRENCY = text_target("currency", "ISO 4217; only USD is stored", "billing_currency")
-TARGETS = (
-    PROVIDER,
-    MODEL,
-    text_target("form_factor", "SXM, PCIe, NVL, ...", "form", "interconnect"),
-    text_target("region", "region", "location", "zone"),
-    text_target("term", "on-demand, spot, 1y, 3y, ...", "pricing", "price_type", "commitment"),
-    DAY,
-    PRICE,
-    WHOLE_PRICE,
-    COUNT,
-    CURRENCY,
-    text_target("segment", "hyperscaler, neocloud, marketplace", "kind"),
-    text_target("source_url", "where it was seen", "source", "url"),
-)
 
 
 class PricesConnector(TabularConnector):
     """Rows of ``prices``, each from one offer."""
 
     kind = "prices"
-    version = 1
+    version = 2
     title = (
         "dated offers of GPUs by provider, form factor, region and term: CSV, JSON Lines, Parquet"
     )
@@ -117,21 +71,24 @@ class PricesConnector(TabularConnector):
     doc = (
         "One offer per row, in CSV, TSV, JSON Lines (these also packed by gzip) or Parquet. The "
         "price is of one device and hour, or of an instance and hour together with its devices. "
-        "Catalogues of SkyPilot are read with --provider NAME. "
+        "Catalogues of SkyPilot are read with --provider NAME; their spot prices are offers too. "
         "USD only: no exchange rate is assumed. Every price has a day: its column, or "
-        "--observed-on 2026-11-01. Where form factor, region or term are not said they are "
-        "'unknown'.\n"
+        "--observed-on 2026-11-01. Where form factor, region, term or segment are not said they "
+        "are 'unknown'.\n"
         f"A price of 0, or {FAR} times above or below the middle of the other offers of its "
-        "device in the file, is held: it is rejected with its reason, and stored by ingesting the "
-        "file again with --accept-prices. Of several offers that differ only in the size of the "
-        "instance the largest is kept. Targets:\n" + describe(TARGETS)
+        "device (by whatever name) in the file and in the lake, is held; so is the first price of "
+        f"a device {FAR} times above that of the dearest other one, or above {MOST_USD} USD where "
+        "no other is known. A held price is rejected and does not count until "
+        "`steptax prices accept` or ingesting the file again with --accept-prices takes it. Of "
+        "several offers that differ only in the size of the instance the largest is kept. "
+        "Targets:\n" + describe(TARGETS)
     )
 
     def probe(self, source: Path, options: Options) -> Capabilities:
         """Level 0; InputError when a table has no seller, device or price."""
         self.first_rows(source, options)
         return Capabilities(
-            ("prices",),
+            ("prices", "held_prices"),
             0,
             "what devices are offered for, where, on which terms and when",
             "what was paid: that is in a bill; whether an offer was available",
@@ -161,29 +118,35 @@ class PricesConnector(TabularConnector):
         rows = split_rows(chunk, raw.first_row, plan)
         screen = Screen(rows, plan, self.table)
         count = len(rows)
-        values = {t.column: screen.values(t) for t in TARGETS if t not in (PRICE, WHOLE_PRICE)}
+        values = {t.column: screen.values(t) for t in TARGETS if t not in AMOUNTS}
         _refuse_other_money(screen, values.pop(CURRENCY.column))
-        counts = values.pop(COUNT.column)
-        values[PRICE.column] = _price(screen, plan, counts)
+        counts = values[COUNT.column]
+        spot = _spot_price(screen, plan, counts)
+        values[PRICE.column] = _price(screen, plan, counts, spot)
         if values[PROVIDER.column] is None:
             values[PROVIDER.column] = filled(None, None, count, options.extra[SELLER])
-        for name in ("form_factor", "region", "term"):
+        for name in ("form_factor", "region", "segment"):
             values[name] = filled(values[name], None, count, "unknown")
+        usual = "on-demand" if spot is not None or _is_catalogue(plan) else "unknown"
+        values["term"] = filled(values["term"], None, count, usual)
         terms = values["term"]
         assert terms is not None
         named = [_TERMS.get(word.lower(), word) for word in terms.values.to_pylist()]
         values["term"] = Cells(pa.array(named, pa.string()), terms.null, terms.bad)
         values[DAY.column] = _days(screen, plan, values[DAY.column], _day_of(options))
-        good = screen.keep(values)
-        kept: list[int | None] = (
-            [None] * good.num_rows if counts is None else screen.kept(counts).to_pylist()
-        )
+        priced = _kept_with_price(screen, values)
+        if spot is not None:
+            named_spot = filled(None, None, count, "spot")
+            of_spot = {**values, PRICE.column: spot, "term": named_spot}
+            priced = pa.concat_tables([priced, _kept_with_price(screen, of_spot)])
+        counted = priced["gpus"].to_pylist() if counts is not None else [None] * len(priced)
         notes = (*plan.notes, *rows.notes)
-        return [OfferBatch(self.table, good, screen.rejects(), notes, tuple(kept))]
+        good = priced.drop_columns("gpus")
+        return [OfferBatch(self.table, good, screen.rejects(), notes, tuple(counted))]
 
     def begin(self, source: Path, options: Options) -> Run:
         """Holds all offers: only together do they show which one is far off."""
-        return Offers(accept=options.extra.get(ACCEPT) == "True")
+        return Offers(accepted_by=options.extra.get(ACCEPT), extra=options.extra)
 
 
 def _whose_price(plan: Plan, where: str) -> Plan:
@@ -195,7 +158,7 @@ def _whose_price(plan: Plan, where: str) -> Plan:
     told, counts = plan.terms.get(PRICE.name, ()), plan.terms.get(COUNT.name, ())
     if not told or not counts or plain(told[0].column) != "price":
         return plan
-    if plain(counts[0].column) != "acceleratorcount":
+    if not _is_catalogue(plan):
         raise InputError(
             f"column {told[0].column!r} may be the price of a device or of the whole instance",
             where=where,
@@ -206,8 +169,44 @@ def _whose_price(plan: Plan, where: str) -> Plan:
     return replace(plan, terms={**rest, WHOLE_PRICE.name: told})
 
 
-def _price(screen: Screen, plan: Plan, counts: Cells | None) -> Cells:
-    """The price of one device; stated, or that of the instance over its devices."""
+def _is_catalogue(plan: Plan) -> bool:
+    """Whether a file is a catalogue of SkyPilot, whose Price is what an instance costs on demand.
+
+    https://github.com/skypilot-org/skypilot-catalog
+    """
+    counts = plan.terms.get(COUNT.name, ())
+    return bool(counts) and plain(counts[0].column) == "acceleratorcount"
+
+
+def _spot_price(screen: Screen, plan: Plan, counts: Cells | None) -> Cells | None:
+    """The price of one device at spot; None where the file has no column for it."""
+    terms = plan.terms.get(SPOT_PRICE.name)
+    if not terms:
+        return None
+    got = amounts(screen.rows.columns[terms[0].column]).cells
+    screen.refuse(got.bad, SPOT_PRICE, terms[0].column, "a price")
+    low = np.array([v is not None and v < 0 for v in got.values.to_pylist()], bool)
+    screen.refuse(low, SPOT_PRICE, terms[0].column, "a price of at least 0")
+    if WHOLE_PRICE.name in plan.terms and counts is not None:
+        got = _shared(got, counts)
+    return got
+
+
+def _kept_with_price(screen: Screen, values: dict[str, Any]) -> pa.Table:
+    """The accepted rows that have a price, with the devices of their instance as ``gpus``."""
+    counts = values.get(COUNT.column)
+    rest = {name: own for name, own in values.items() if name != COUNT.column}
+    rows = screen.keep(rest)
+    gpus = pa.nulls(len(rows), pa.int64()) if counts is None else screen.kept(counts)
+    rows = rows.append_column("gpus", gpus)
+    return rows.filter(pc.is_valid(rows[PRICE.column]))
+
+
+def _price(screen: Screen, plan: Plan, counts: Cells | None, spot: Cells | None) -> Cells:
+    """The price of one device; stated, or that of the instance over its devices.
+
+    A row without any is refused, unless it has one at ``spot``.
+    """
     found: Cells | None = None
     for target in (PRICE, WHOLE_PRICE):
         terms = plan.terms.get(target.name)
@@ -231,7 +230,8 @@ def _price(screen: Screen, plan: Plan, counts: Cells | None) -> Cells:
             found = Cells(values, found.null & got.null, found.bad)
     assert found is not None  # the plan has one of them
     term = (plan.terms.get(PRICE.name) or plan.terms[WHOLE_PRICE.name])[0].column
-    screen.refuse(found.null, PRICE, term, "a price")
+    gone = found.null if spot is None else found.null & spot.null
+    screen.refuse(gone, PRICE, term, "a price")
     return found
 
 

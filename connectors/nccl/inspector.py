@@ -50,7 +50,7 @@ class NcclInspectorConnector(Connector):
     """Logs and metrics of NCCL Inspector."""
 
     kind = "nccl-inspector"
-    version = 1
+    version = 2
     title = "NCCL Inspector: each collective on each rank; JSON logs and .prom files"
     in_folder = ("*.log", "*.log.gz", "*.prom", "*.json", "*.jsonl")
     doc = (

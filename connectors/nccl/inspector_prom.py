@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from steptax.app.schema import Batch, Reject
@@ -20,7 +21,7 @@ from steptax.connectors.values import (
 from steptax.connectors.wholefile import numbered
 
 #: Gauge -> what it measures and its unit.
-_GAUGES = {
+GAUGES = {
     "nccl_bus_bandwidth_gbs": ("busbw", "GB/s"),
     "nccl_algo_bandwidth_gbs": ("algbw", "GB/s"),
     "nccl_algorithm_bandwidth_gbs": ("algbw", "GB/s"),
@@ -28,7 +29,8 @@ _GAUGES = {
     "nccl_p2p_bus_bandwidth_gbs": ("busbw", "GB/s"),
     "nccl_p2p_exec_time_microseconds": ("time", "us"),
 }
-_COLUMN = {"busbw": "busbw_gb_per_s", "algbw": "algbw_gb_per_s", "time": "duration_us"}
+COLUMN = {"busbw": "busbw_gb_per_s", "algbw": "algbw_gb_per_s", "time": "duration_us"}
+_PLACE = re.compile(r"(?:GPU)?[ -]?\d{1,3}", re.IGNORECASE)
 _METRIC = re.compile(r"\s*nccl_\w+\{")
 
 
@@ -54,16 +56,17 @@ def prometheus_batches(
         row = first_line + number - 1
         try:
             name, labels, value = _split(line)
-            what, unit = _GAUGES[name]
+            what, unit = GAUGES[name]
             if value is None:
                 continue
             if "coll_sn" in labels:
-                found = _collective(labels, job_id)
+                found = collective_of(labels, job_id)
                 key = (found["comm_id"], found["op"], found["seq"], found["rank"])
                 known = joined.setdefault(key, found | {"source_row": row})
-                known[_COLUMN[what]] = round(value) if what == "time" else value
+                known[COLUMN[what]] = round(value) if what == "time" else value
             else:
-                results.append(_result(labels, what, unit, value, job_id) | {"source_row": row})
+                found = result_of(labels, what, unit, job_id)
+                results.append(found | {"value": value, "source_row": row})
         except BadValueError as bad:
             raw = text_of(line.encode("utf-8", "surrogateescape"))
             rejects.append(Reject("bench_results", str(bad), row, bad.field, raw))
@@ -76,12 +79,12 @@ def prometheus_batches(
 
 def _split(line: str) -> tuple[str, dict[str, str], float | None]:
     found = line_of(line)
-    if found.name not in _GAUGES:
-        raise BadValueError("metric", f"one of {', '.join(_GAUGES)}", found.name)
+    if found.name not in GAUGES:
+        raise BadValueError("metric", f"one of {', '.join(GAUGES)}", found.name)
     return found.name, labels_of(found.labels), real_number({"value": found.value}, "value")
 
 
-def _what(labels: dict[str, str]) -> str:
+def _what(labels: Mapping[str, str]) -> str:
     name = text_value(labels, "collective") or text_value(labels, "p2p_operation")
     if name is None:
         raise BadValueError(
@@ -90,7 +93,11 @@ def _what(labels: dict[str, str]) -> str:
     return operation(name)
 
 
-def _collective(labels: dict[str, str], job_id: str) -> dict[str, Any]:
+def collective_of(labels: Mapping[str, str], job_id: str) -> dict[str, Any]:
+    """Which collective on which rank a series with older labels is of.
+
+    BadValueError where the labels do not tell it.
+    """
     comm_id = text_value(labels, "comm_id")
     if comm_id is None:
         raise BadValueError("comm_id", "the id of a communicator", labels.get("comm_id"))
@@ -105,21 +112,32 @@ def _collective(labels: dict[str, str], job_id: str) -> dict[str, Any]:
     }
 
 
-def _result(
-    labels: dict[str, str], what: str, unit: str, value: float, job_id: str
-) -> dict[str, Any]:
+def _device(labels: Mapping[str, str]) -> str:
+    """The uuid of the device; its place on its node where that is all that is told.
+
+    ``gpu="GPU0"`` is a place: on every node there is one.
+    """
+    told = labels.get("gpu") or labels.get("gpu_device_id") or "unknown"
+    node = labels.get("node") or labels.get("hostname")
+    return f"{told} of {node}" if node and _PLACE.fullmatch(told) else told
+
+
+def result_of(labels: Mapping[str, str], what: str, unit: str, job_id: str) -> dict[str, Any]:
+    """Whose figure a series without sequence number is, but for its value.
+
+    ``what`` and ``unit`` are those of its gauge. BadValueError where no label names the operation.
+    """
     told = labels.get("slurm_job_id") or labels.get("slurm_job")
     group = labels.get("comm_name") or labels.get("comm_id") or "unknown"
     protocol = labels.get("algo_proto")
     return {
         "run_id": job_id if told in (None, "", "unknown") else told,
         "host": labels.get("node") or labels.get("hostname") or "unknown",
-        "gpu_uuid": labels.get("gpu") or labels.get("gpu_device_id") or "unknown",
+        "gpu_uuid": _device(labels),
         "test": f"inspector {_what(labels)} {what} in {group}"
         + (f" ({protocol})" if protocol else ""),
         "size": labels.get("message_size") or "unknown",
         "dtype": "any",
-        "value": value,
         "unit": unit,
         "ranks": optional_number(labels, "nranks", floor=1, small=True),
         "nodes": optional_number(labels, "n_nodes", floor=1, small=True),

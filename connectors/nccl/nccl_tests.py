@@ -37,6 +37,7 @@ class NcclTestsConnector(Connector):
 
     kind = "nccl-tests"
     version = 1
+    in_folder = ("*.txt", "*.log", "*.out", "*.json", "*.gz")
     title = "nccl-tests, rccl-tests: bandwidth of collectives by size; text logs and -J files"
     doc = (
         "Output of all_reduce_perf and its siblings, of any generation: columns are found by "

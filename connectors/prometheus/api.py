@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk
-from steptax.connectors.prometheus.book import DEVICES, LINKS, Book
+from steptax.connectors.nccl.inspector_series import InspectorSeries
+from steptax.connectors.prometheus.book import DEVICES, LINKS, Book, Series
 from steptax.connectors.prometheus.exposition import us_of, value_of
 from steptax.connectors.prometheus.moments import moment_of, seconds_of
 from steptax.connectors.prometheus.rows import batch_of
@@ -23,6 +25,8 @@ from steptax.connectors.values import BadValueError, short
 from steptax.connectors.wholefile import Whole, read_whole
 
 _TABLE = DEVICES.table
+#: An option of whoever follows a server: nothing was ever scraped before what is read.
+NEVER_SCRAPED = "never-scraped"
 _HOUR_US = 3_600_000_000
 #: So many damaged places in a file are named; what lies behind them is not looked for.
 _DAMAGES = 200
@@ -52,9 +56,10 @@ class PrometheusConnector(Connector):
         "JSON that /api/v1/query or /api/v1/query_range answered: vector or matrix, several "
         "answers one after another too.\n"
         "Metrics of dcgm-exporter, AMD device-metrics-exporter and node_exporter (InfiniBand) are "
-        "read, as the kinds dcgm and node-exporter read them. Steps that are missing are gaps and "
-        "named; NaN and infinite values are missing. Samples that repeat every value more than "
-        "10 times on end are what a hung exporter serves: rejected, and so not observed."
+        "read, as the kinds dcgm and node-exporter read them; of NCCL Inspector's gauges the "
+        "median and spread of each series in a window. Steps that are missing are gaps and "
+        "named; NaN and infinite values are missing. Samples of a hung exporter, repeating what "
+        "it knew, are stored as they come: what reads them takes their time as not observed."
     )
 
     def probe(self, source: Path, options: Options) -> Capabilities:
@@ -68,7 +73,7 @@ class PrometheusConnector(Connector):
                 'is no answer of Prometheus: it has no "status"', where=str(source), hint=hint
             )
         return Capabilities(
-            (DEVICES.table, LINKS.table),
+            (DEVICES.table, LINKS.table, "bench_results", "collectives"),
             4,
             "what devices and ports said at each scrape: activity, power, energy, clocks, errors",
             "which job used a device; what happened between two scrapes",
@@ -88,7 +93,7 @@ class PrometheusConnector(Connector):
     def parse(self, raw: RawChunk, options: Options) -> list[Batch]:
         """One row per device or port and moment."""
         saved: Saved = raw.payload
-        reading = _Reading(saved.host)
+        reading = _Reading(saved.host, is_first=NEVER_SCRAPED in options.extra)
         for document, line in reading.documents(saved.whole.data.removeprefix(b"\xef\xbb\xbf")):
             reading.take(document, line)
         if saved.whole.fault:
@@ -108,8 +113,11 @@ def window_of(extra: Mapping[str, str]) -> Window:
 class _Reading:
     """Takes documents, and says what they gave. Values are counted as lines."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, *, is_first: bool = False) -> None:
         self._books = (Book(DEVICES, host), Book(LINKS, host))
+        for book in self._books:
+            book.is_first = is_first
+        self._inspector = InspectorSeries(host)
         self._rejects: list[Reject] = []
         self._others: dict[str, None] = {}
         self._down: dict[str, list[bool]] = {}
@@ -177,6 +185,7 @@ class _Reading:
             return
         for book in self._books:
             book.span_us, book.after_us = (begin, end), start
+        self._inspector.span_us = start, end
         self._asked = f" from {start / 1e6:.3f} to {end / 1e6:.3f}"
 
     def _series(self, series: Any, line: int) -> None:
@@ -197,12 +206,17 @@ class _Reading:
             self._down.setdefault(where, []).extend(
                 isinstance(v, list) and len(v) == 2 and v[1] == "0" for v in values
             )
-        if book is None:
+        take: Callable[[float, int], None]
+        if book is None and not self._inspector.takes(name):
             self._row += len(values)
             self._others[name or "a metric without a name"] = None
             return
         try:
-            found = book.series(name, labels)
+            if book is None:
+                take = partial(self._inspector.series(name, labels).put, row=self._row + 1)
+            else:
+                found = book.series(name, labels)
+                take = partial(self._put, book, found)
         except BadValueError as bad:
             self._reject(str(bad), line, series, bad.field)
             return
@@ -219,13 +233,22 @@ class _Reading:
             except BadValueError as bad:
                 self._reject(str(bad), self._row, pair, name)
                 continue
-            book.put(found, value, at_us, self._row)
+            take(value, at_us)
+
+    def _put(self, book: Book, found: Series, value: float, at_us: int) -> None:
+        book.put(found, value, at_us, self._row)
 
     def batches(self) -> list[Batch]:
-        """Rows of both tables, with what is to be said of them."""
-        if not self._rejects and not any(book.rows for book in self._books):
+        """Rows of every table, with what is to be said of them."""
+        figures = self._inspector.batches()
+        if not self._rejects and not figures and not any(book.rows for book in self._books):
             found = ", ".join(list(self._others)[:_SHOWN]) or "nothing"
-            self._reject(f"expected samples of devices or ports{self._asked}, found {found}", 1, "")
+            if self._asked and not self._others:
+                # A window in which nothing was scraped: no line of an answer is wrong.
+                self._notes.append(f"there are no samples of devices or ports{self._asked}")
+            else:
+                reason = f"expected samples of devices or ports{self._asked}, found {found}"
+                self._reject(reason, 1, "")
         for where, states in self._down.items():
             if any(states):
                 self._notes.append(
@@ -237,6 +260,7 @@ class _Reading:
         return [
             Batch(devices.table, devices.rows, devices.rejects, notes),
             *([batch_of(self._books[1])] if self._books[1].rows else ()),
+            *figures,
         ]
 
     def _reject(self, reason: str, row: int, found: Any, field: str | None = None) -> None:

@@ -79,13 +79,15 @@ class Book:
 
     ``host`` is the node where no label names one; ``span_us`` is what is read, open at its begin:
     what lies outside is left out. What lies up to ``after_us`` was stored before, and only tells
-    what follows from it.
+    what follows from it. ``is_first`` tells that there was no scrape before it: then the time up to
+    the first sample is no gap.
     """
 
     subject: Subject
     host: str
     span_us: tuple[int, int] | None = None
     after_us: int | None = None
+    is_first: bool = False
     rows: dict[tuple[Any, ...], Row] = field(default_factory=dict)
     missing: Counter[str] = field(default_factory=Counter)
     unread: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,8 @@
-"""Rows of a book, checked: counters that stand still, values that are only repeated, gaps."""
+"""Rows of a book, checked: counters that stand still, gaps.
+
+Whether a sample only repeats an old value is not judged here but where samples are read: it takes
+more of them than one answer of a server holds.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,15 @@ from steptax.connectors.prometheus.book import DEVICES, Book, Row
 from steptax.connectors.prometheus.names import ENGINE, MEMORY_FREE, MEMORY_RESERVED
 from steptax.connectors.tables.facts import rows_of
 
-#: So many equal samples on end are one that is served again and again.
-STALE_SAMPLES = 10
 #: A kernel was resident for this share of the time: then the engine was active.
 _BUSY_RATIO = 0.5
 #: A distance between samples of so many usual ones is a gap.
 _GAP_INTERVALS = 2.5
-_LIVE = ("power_w", "temperature_c", "util_ratio")
+#: What only grows, by table, and how it is called.
+_COUNTERS = {
+    "device_samples": (("energy_j",), "energy counters"),
+    "port_samples": (("received_bytes", "transmitted_bytes"), "counters of ports"),
+}
 
 
 def batch_of(book: Book, rejects: Sequence[Reject] = ()) -> Batch:
@@ -43,13 +49,6 @@ def batch_of(book: Book, rejects: Sequence[Reject] = ()) -> Batch:
             notes.append(
                 f"{stuck:,} samples have a profiling counter at 0 while a kernel was resident over "
                 "half of the time: the counter stands still, and what it says is missing"
-            )
-        rows, stale = _fresh(rows, book.after_us or 0)
-        bad += stale
-        if stale:
-            notes.append(
-                f"{len(stale):,} samples repeat the one before them in every value, more than "
-                f"{STALE_SAMPLES} on end: nothing was observed then; they are kept as rejects"
             )
     notes += _about_time(rows, keys[:-1], book)
     if book.after_us is not None:
@@ -76,48 +75,14 @@ def _device(row: dict[str, Any], found: Row) -> dict[str, Any]:
     return row
 
 
-def _fresh(rows: list[dict[str, Any]], after_us: int) -> tuple[list[dict[str, Any]], list[Reject]]:
-    """``rows`` without those that say no more than the one before; the first of a run stays.
-
-    Those up to ``after_us`` are rejected by whoever stored them.
-    """
-    kept: list[dict[str, Any]] = []
-    rejects = []
-    for _, run in groupby(rows, key=_said):
-        first, *again = run
-        kept.append(first)
-        if len(again) < STALE_SAMPLES or any(first.get(name) is None for name in _LIVE):
-            kept += again
-            continue
-        for row in again:
-            if row["ts_us"] <= after_us:
-                continue
-            reason = (
-                f"expected a fresh sample, found every value of the {len(again)} before and after "
-                "it again: the exporter serves what it knew"
-            )
-            raw = f"{row['host']} {row['gpu_uuid']} {row['ts_us']}"[:500]
-            rejects.append(Reject("device_samples", reason, row["source_row"], None, raw))
-    return kept, rejects
-
-
-def _said(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((k, v) for k, v in row.items() if k not in ("ts_us", "source_row"))
-
-
 def _about_time(rows: list[dict[str, Any]], of: tuple[str, ...], book: Book) -> list[str]:
     """Notes on gaps in time and on counters that began again."""
     gaps: list[tuple[int, int, str]] = []
     resets = 0
+    counters, whose_counters = _COUNTERS[book.subject.table]
     for key, group in groupby(rows, key=lambda row: tuple(row[name] for name in of)):
         series = list(group)
-        energy = [
-            (row["energy_j"], row["ts_us"]) for row in series if row.get("energy_j") is not None
-        ]
-        resets += sum(
-            later[0] < earlier[0] and later[1] > (book.after_us or 0)
-            for earlier, later in pairwise(energy)
-        )
+        resets += _resets(series, counters, book.after_us or 0)
         times = [row["ts_us"] for row in series]
         if len(times) < 3:
             continue
@@ -125,7 +90,8 @@ def _about_time(rows: list[dict[str, Any]], of: tuple[str, ...], book: Book) -> 
         edges = times
         if book.span_us is not None:
             begin_us = book.span_us[0] if book.after_us is None else book.after_us
-            edges = [*([begin_us] if begin_us < times[0] else ()), *times, book.span_us[1]]
+            lead = [begin_us] if begin_us < times[0] and not book.is_first else []
+            edges = [*lead, *times, book.span_us[1]]
         gaps += (
             (later - earlier, earlier, " ".join(key))
             for earlier, later in pairwise(edges)
@@ -140,5 +106,18 @@ def _about_time(rows: list[dict[str, Any]], of: tuple[str, ...], book: Book) -> 
             "is known of them"
         )
     if resets:
-        said.append(f"energy counters began again {resets:,} times: a restart of driver or node")
+        said.append(f"{whose_counters} began again {resets:,} times: a restart of driver or node")
     return said
+
+
+def _resets(series: list[dict[str, Any]], counters: Sequence[str], after_us: int) -> int:
+    """Moments behind ``after_us`` at which a counter is lower than before: it began again."""
+    moments: set[int] = set()
+    for name in counters:
+        told = [(row[name], row["ts_us"]) for row in series if row.get(name) is not None]
+        moments.update(
+            at_us
+            for (before, _), (now, at_us) in pairwise(told)
+            if now < before and at_us > after_us
+        )
+    return len(moments)

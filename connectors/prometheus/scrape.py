@@ -12,6 +12,7 @@ from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk
 from steptax.connectors.prometheus.book import DEVICES, LINKS, Book, Series, Subject
+from steptax.connectors.prometheus.exporter import Exporter
 from steptax.connectors.prometheus.exposition import labels_of, line_of, moment_us, value_of
 from steptax.connectors.prometheus.moments import moment_of
 from steptax.connectors.prometheus.rows import batch_of
@@ -54,6 +55,10 @@ class ScrapeConnector(Connector):
                 hint="name the answer of the exporter: curl HOST:PORT/metrics > FILE",
             )
         return Capabilities((self.subject.table,), 4, self.sees, self.cannot_see)
+
+    def pull(self, url: str, options: Options) -> Iterator[tuple[str, bytes]]:
+        """One scrape of the exporter at ``url``."""
+        yield Exporter.from_environment("PROMETHEUS").scrape(url)
 
     def fetch(self, source: Path, options: Options) -> Iterator[RawChunk]:
         """The whole file."""
@@ -123,6 +128,7 @@ class DcgmConnector(ScrapeConnector):
     kind = "dcgm"
     title = "GPU exporters: answers of dcgm-exporter and AMD device-metrics-exporter"
     doc = (
+        "The address of an exporter, http://HOST:9400/metrics, or a saved answer. "
         'Text of a scrape: DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-...",Hostname="..."} 91, '
         "with or without HELP and TYPE lines, timestamps, and labels of Kubernetes or Slurm; the "
         "names of dcgm-exporter 1 (dcgm_gpu_temp), and those of AMD (gpu_package_power).\n"
@@ -148,6 +154,7 @@ class NodeExporterConnector(ScrapeConnector):
     kind = "node-exporter"
     title = "node_exporter: InfiniBand ports in the answer to a scrape"
     doc = (
+        "The address of an exporter, http://HOST:9100/metrics, or a saved answer. "
         'Text of a scrape: node_infiniband_port_data_received_bytes_total{device="mlx5_0",'
         'port="1"} 1.8e+07; other metrics of node_exporter are left out. Bytes, errors, '
         "discards, link downs and recoveries, waiting for credit, speed and states; values from "

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from steptax.app.errors import InputError
 from steptax.connectors.asking import Answer, AskedServer, ask, shown
+from steptax.connectors.nccl.inspector_prom import GAUGES
 from steptax.connectors.prometheus.names import DEVICE_FIELDS, LINK_FIELDS
 
 #: A server may think about a window for as long as it does itself, two minutes, and a little more.
@@ -29,11 +30,12 @@ ANSWER_BYTES = 32 << 20
 CONTEXT_S = 600.0
 #: More than this in one call has no end that anybody waits for.
 _WINDOWS = 100_000
-_METRICS = (*DEVICE_FIELDS, *LINK_FIELDS)
+_METRICS = (*DEVICE_FIELDS, *LINK_FIELDS, *GAUGES)
 _TOO_MUCH = re.compile(r"too many samples|exceeded maximum resolution|timed out|expanding series")
 _HINT = (
-    "check address and authorisation: PROMETHEUS_TOKEN, or PROMETHEUS_USERNAME and "
-    "PROMETHEUS_PASSWORD; REQUESTS_CA_BUNDLE names the certificate of an authority of your own"
+    "check address (https:// where it wants TLS) and authorisation: PROMETHEUS_TOKEN, or "
+    "PROMETHEUS_USERNAME and PROMETHEUS_PASSWORD; REQUESTS_CA_BUNDLE names the certificate of an "
+    "authority of your own"
 )
 
 
@@ -170,6 +172,8 @@ class PrometheusServer(AskedServer):
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or found.get("status") not in ("success", "error"):
+            if answer.status_code == 400 and b"HTTP request to an HTTPS server" in content:
+                raise InputError("the server wants TLS", where=where, hint="name it with https://")
             raise InputError(
                 "expected the answer of a Prometheus server, found another",
                 where=where,

@@ -21,7 +21,14 @@ from steptax.connectors.recorder.device import (
 from steptax.connectors.recorder.notes import Notes
 from steptax.connectors.recorder.payload import Payload
 from steptax.connectors.recorder.rows import FinishedStep
-from steptax.connectors.recorder.timeline import BUCKET_NAMES, GC, HOST, Timeline
+from steptax.connectors.recorder.timeline import (
+    BUCKET_NAMES,
+    COLLECTIVE,
+    COMM,
+    GC,
+    HOST,
+    Timeline,
+)
 from steptax.connectors.recorder.values import INT64_MAX, whole
 
 #: The collection whose pause is timed on the device: younger ones are shorter than two events.
@@ -43,13 +50,18 @@ class StepBook:
     exception, is not finished: the open one is abandoned and gives no row.
 
     ``watch_cuda`` looks for an initialised device at each begin; ``on_device`` is told once.
+    ``on_library`` is called at each begin until it says that there is no more need.
     """
 
     # More attributes than a shared-key dictionary holds: without slots every access is slower.
     __slots__ = (
+        "_calls_open",
+        "_comm_ns",
+        "_comm_stamp",
         "_device",
         "_device_step",
         "_is_flat",
+        "_is_joined",
         "_is_open",
         "_is_sampled",
         "_last_done",
@@ -57,6 +69,7 @@ class StepBook:
         "_now",
         "_number",
         "_on_device",
+        "_on_library",
         "_own_ns",
         "_own_steps",
         "_payload",
@@ -83,6 +96,7 @@ class StepBook:
         emit: Callable[[FinishedStep], None] = drop,
         watch_cuda: bool = False,
         on_device: Callable[[CudaDevice], None] | None = None,
+        on_library: Callable[[], bool] | None = None,
     ) -> None:
         self._now = clock.mono_ns
         self._wall = clock.wall_ns
@@ -90,6 +104,9 @@ class StepBook:
         self.emit = emit
         self._watch_cuda = watch_cuda
         self._on_device = on_device
+        self._on_library = on_library
+        self._is_joined = False
+        self._calls_open = self._comm_ns = self._comm_stamp = 0
         self._device: CudaDevice | None = None
         self._device_step: DeviceStep | None = None
         self._timeline = Timeline(self._now())
@@ -159,6 +176,8 @@ class StepBook:
         number = step if type(step) is int and 0 <= step <= INT64_MAX else whole(step)
         if self._watch_cuda and self._device is None and "torch" in sys.modules:
             self._find_device()
+        if self._on_library is not None and self._on_library():
+            self._on_library = None
         self._thread = get_ident()
         self._number = number
         self._is_flat = False
@@ -254,6 +273,12 @@ class StepBook:
             return
         self._timeline.enter(bucket, now_ns)
         self._seen |= 1 << bucket
+        if bucket == COMM:
+            self._is_joined = False
+            self._calls_open = 0
+            self._comm_ns = self._timeline.spent_ns[COMM]
+            if self._device_step is not None:
+                self._comm_stamp = len(self._device_step.buckets)
         if self._device_step is not None:
             self._device_step.stamp(bucket)
         if self._is_sampled:
@@ -270,6 +295,51 @@ class StepBook:
             self._notes.misused(f"{BUCKET_NAMES[bucket]} ended and was not the phase opened last")
         if self._device_step is not None:
             self._device_step.stamp(timeline.bucket)
+        if self._is_sampled:
+            self._taken_ns += self._now() - now_ns
+
+    def library_begins(self, calls: int) -> None:
+        """The communication library is called, for so many operations, or waited for.
+
+        In an open collective, what came before the first such call was this rank's own time: its
+        peers cannot have been in it. Elsewhere nothing happens.
+        """
+        timeline = self._timeline
+        stack = timeline.stack
+        if not stack or stack[-1] != COMM or not self._is_open or get_ident() != self._thread:
+            return
+        now_ns = self._now()
+        device_step = self._device_step
+        self._calls_open += calls
+        if timeline.bucket == COLLECTIVE or not self._is_joined:
+            timeline.move(COMM, now_ns)
+            if not self._is_joined:
+                own_ns = timeline.spent_ns[COMM] - self._comm_ns
+                timeline.spent_ns[COMM] -= own_ns
+                timeline.spent_ns[COLLECTIVE] += own_ns
+                self._is_joined = True
+                self._seen |= 1 << COLLECTIVE
+                if device_step is not None:
+                    device_step.rename(self._comm_stamp, COMM, COLLECTIVE)
+            if device_step is not None:
+                device_step.stamp(COMM)
+        if self._is_sampled:
+            self._taken_ns += self._now() - now_ns
+
+    def library_ends(self) -> None:
+        """An operation of the communication library was waited for and is through.
+
+        Where none is open any more, what follows in the collective is this rank's own time.
+        """
+        timeline = self._timeline
+        if not self._is_joined or timeline.bucket != COMM or get_ident() != self._thread:
+            return
+        now_ns = self._now()
+        self._calls_open = max(0, self._calls_open - 1)
+        if not self._calls_open:
+            timeline.move(COLLECTIVE, now_ns)
+            if self._device_step is not None:
+                self._device_step.stamp(COLLECTIVE)
         if self._is_sampled:
             self._taken_ns += self._now() - now_ns
 

@@ -38,7 +38,7 @@ STEPS = (
     Column("start_us", "int"),
     Column("duration_us", "int", required=True),
     *_all("int", "compute_us comm_us transfer_us wait_us input_us checkpoint_us h2d_us gc_us"),
-    *_all("int", "other_us tokens seq_sq_sum"),
+    *_all("int", "other_us collective_us tokens seq_sq_sum"),
     Column("loss", "real"),
     *_PROVENANCE,
 )
@@ -55,7 +55,7 @@ JOBS = (
     Column("causal", "flag"),
     *_all("text", "recompute dtype attempt_of"),
     Column("gpu_hours", "real"),
-    *_all("text", "time_basis account period"),
+    *_all("text", "time_basis account period hosts"),
     *_PROVENANCE,
 )
 
@@ -81,11 +81,23 @@ EVENTS = (
     *_PROVENANCE,
 )
 
+LINK_PROBES = (
+    _JOB,
+    _ATTEMPT,
+    Column("step", "int", required=True),
+    _RANK,
+    Column("peer", "int32", required=True),
+    Column("bytes", "int"),
+    Column("duration_us", "int", required=True),
+    *_PROVENANCE,
+)
+
 TABLES: dict[str, tuple[Column, ...]] = {
     "steps": STEPS,
     "jobs": JOBS,
     "ranks": RANKS,
     "events": EVENTS,
+    "link_probes": LINK_PROBES,
 }
 
 EVENT_KINDS = frozenset(

@@ -60,6 +60,10 @@ class DeviceStep:
         self.events.append(event)
         self.buckets.append(bucket)
 
+    def rename(self, first: int, bucket: int, into: int) -> None:
+        """From the stamp number ``first`` on, what was ``bucket`` belongs to ``into`` instead."""
+        self.buckets[first:] = [into if b == bucket else b for b in self.buckets[first:]]
+
     def is_complete(self) -> bool:
         """True once the device has reached the last event."""
         return bool(self.events[-1].query())

@@ -14,6 +14,7 @@ from steptax.connectors.recorder.delivery import SPOOL_BYTES, Delivery
 from steptax.connectors.recorder.device import CudaDevice
 from steptax.connectors.recorder.hooks import Hooks, outcome
 from steptax.connectors.recorder.identity import Identity
+from steptax.connectors.recorder.library import LibraryWatch
 from steptax.connectors.recorder.notes import Notes
 from steptax.connectors.recorder.session import Session, Settings
 from steptax.connectors.recorder.target import read_target, read_token
@@ -49,7 +50,9 @@ class StepRecorder:
     collector.
 
     ``cuda``: times phases by CUDA events once torch has initialised CUDA ("auto" and True; True
-    says so when it has not), or never (False). ``encoding`` of the steps: "auto" is Parquet where
+    says so when it has not), or never (False). ``watch_library`` tells a rank's own time inside a
+    collective from communication, by when it calls torch.distributed (see `library`). ``encoding``
+    of the steps: "auto" is Parquet where
     pyarrow is installed, "parquet" and "jsonl" ask for one.
 
     Use it in a ``with`` statement, or call `start` and `close`. No method raises: misuse and
@@ -77,12 +80,13 @@ class StepRecorder:
         queue_limit: int = 20_000,
         clock: Clock = SYSTEM_CLOCK,
         cuda: bool | str = "auto",
+        watch_library: bool = True,
         encoding: str = "auto",
         token: str | None = None,
         spool: str | os.PathLike[str] | None = None,
         spool_bytes: int = SPOOL_BYTES,
     ) -> None:
-        self._prepare(clock, watch_cuda=cuda is not False)
+        self._prepare(clock, watch_cuda=cuda is not False, watch_library=bool(watch_library))
         try:
             if not float(flush_s) > 0:
                 raise ValueError(f"flush_s must be above 0, not {flush_s}")
@@ -104,7 +108,7 @@ class StepRecorder:
         except Exception as error:
             self._disable(error)
 
-    def _prepare(self, clock: Clock, *, watch_cuda: bool) -> None:
+    def _prepare(self, clock: Clock, *, watch_cuda: bool, watch_library: bool) -> None:
         """State before anything is known of the job."""
         self._clock = clock
         self._notes = Notes()
@@ -117,7 +121,9 @@ class StepRecorder:
             self._notes,
             watch_cuda=watch_cuda,
             on_device=self._found_device,
+            on_library=self._watch_library if watch_library else None,
         )
+        self._library = LibraryWatch(self._book, self._notes)
         self._blocks = {
             name: PhaseBlock(self._book, self._notes, bucket) for name, bucket in PHASES.items()
         }
@@ -265,6 +271,16 @@ class StepRecorder:
         except Exception as error:
             self._notes.caught("an event", error)
 
+    def link(self, step: int, peer: int, duration_us: int, size_bytes: int | None = None) -> None:
+        """Note how long rank ``peer`` and this one took to exchange a message (see `LinkProbe`)."""
+        try:
+            if self._session is None or self._state != "running":
+                self._notes.misused("a link before start() or after close()")
+            else:
+                self._session.link(step, peer, size_bytes, duration_us)
+        except Exception as error:
+            self._notes.caught("a link", error)
+
     @property
     def stats(self) -> dict[str, Any]:
         """How the recorder itself is doing.
@@ -305,6 +321,7 @@ class StepRecorder:
             self._state = "closed"
             self._book.stop()
             self._hooks.remove()
+            self._library.detach()
             self._book.drain(DEVICE_WAIT_S)
             self._session.close(state)
         except Exception as error:
@@ -321,6 +338,10 @@ class StepRecorder:
         self._book.stop()
         self._session = None
         self._hooks.remove()
+        self._library.detach()
+
+    def _watch_library(self) -> bool:
+        return self._library.attach()
 
     def _found_device(self, device: CudaDevice) -> None:
         if self._session is not None:
@@ -339,6 +360,6 @@ class StepRecorder:
 
 def _silent_copy() -> StepRecorder:
     recorder = StepRecorder.__new__(StepRecorder)
-    recorder._prepare(SYSTEM_CLOCK, watch_cuda=False)
+    recorder._prepare(SYSTEM_CLOCK, watch_cuda=False, watch_library=False)
     recorder._silence("disabled")
     return recorder

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from steptax.connectors.recorder.timeline import (
     CHECKPOINT,
+    COLLECTIVE,
     COMM,
     COMPUTE,
     GC,
@@ -25,6 +26,7 @@ _PHASE_COLUMNS = (
     ("h2d_us", H2D),
     ("gc_us", GC),
     ("other_us", OTHER),
+    ("collective_us", COLLECTIVE),
 )
 
 #: Column name to one value per row.

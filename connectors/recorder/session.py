@@ -109,6 +109,17 @@ class Session:
             }
         )
 
+    def link(self, step: Any, peer: Any, size_bytes: Any, duration_us: Any) -> None:
+        """Note the time of a link; raises TypeError or ValueError for what is none."""
+        self.shipper.links.put(
+            {
+                "step": whole(step),
+                "peer": whole(peer),
+                "bytes": None if size_bytes is None else whole(size_bytes),
+                "duration_us": whole(duration_us),
+            }
+        )
+
     def close(self, state: str) -> None:
         """Note how the job ended, write what waits, and stop the thread."""
         now_us = self._clock.wall_ns() // 1000

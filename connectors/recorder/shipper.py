@@ -39,6 +39,7 @@ class Shipper(threading.Thread):
         self.ranks: Outbox[dict[str, Any]] = Outbox(SMALL_LIMIT)
         self.events: Outbox[dict[str, Any]] = Outbox(SMALL_LIMIT)
         self.jobs: Outbox[dict[str, Any]] = Outbox(SMALL_LIMIT)
+        self.links: Outbox[dict[str, Any]] = Outbox(SMALL_LIMIT)
         self.is_closed = False
         self._sink = sink
         self._identity = dict(identity)
@@ -90,12 +91,13 @@ class Shipper(threading.Thread):
         self._guarded("sending records", self._sink.close)
 
     def _boxes(self) -> tuple[Outbox[Any], ...]:
-        return (self.ranks, self.steps, self.events, self.jobs)
+        return (self.ranks, self.steps, self.events, self.links, self.jobs)
 
     def _ship(self) -> None:
         self._flush("ranks", self.ranks, _columns_of_dicts)
         self._flush("steps", self.steps, step_columns)
         self._flush("events", self.events, _columns_of_dicts)
+        self._flush("link_probes", self.links, _columns_of_dicts)
         self._flush("jobs", self.jobs, _columns_of_dicts)
         self._sign_of_life()
         self._guarded("sending records", self._sink.turn)

@@ -113,7 +113,8 @@ class SpoolSink:
         if not self._take_over(deadline_s):
             return
         try:
-            sender = self._sender or Sender(
+            # Kept: what it sends now counts, too.
+            sender = self._sender = self._sender or Sender(
                 self._spool, self._connect, self._notes, self._limit_bytes
             )
             if not sender.drain(deadline_s, patience_s=PATIENCE_S):

@@ -8,9 +8,21 @@ to the step by construction, however phases nest.
 from __future__ import annotations
 
 #: Buckets are positions in the list of times spent.
-COMPUTE, COMM, INPUT, CHECKPOINT, H2D, OTHER, GC, HOST = range(8)
+#: COMM is communication proper; COLLECTIVE is the rank's own time inside a collective, while it has
+#: not called the communication library or is through with it.
+COMPUTE, COMM, INPUT, CHECKPOINT, H2D, OTHER, GC, HOST, COLLECTIVE = range(9)
 #: What a heartbeat calls them. ``host`` is the time of a step that is in no phase.
-BUCKET_NAMES = ("compute", "collective", "input", "checkpoint", "h2d", "other", "gc", "host")
+BUCKET_NAMES = (
+    "compute",
+    "collective",
+    "input",
+    "checkpoint",
+    "h2d",
+    "other",
+    "gc",
+    "host",
+    "collective",
+)
 BUCKETS = len(BUCKET_NAMES)
 
 
@@ -59,7 +71,7 @@ class Timeline:
         stack.pop()
         elapsed_ns = now_ns - self.mark_ns
         if elapsed_ns > 0:
-            self.spent_ns[bucket] += elapsed_ns
+            self.spent_ns[self.bucket] += elapsed_ns
             self.mark_ns = now_ns
         self.bucket = stack[-1] if stack else HOST
         self.since_ns = now_ns
@@ -68,6 +80,10 @@ class Timeline:
     def replace(self, bucket: int, now_ns: int) -> None:
         """Close the innermost open phase and open another in its place."""
         self.stack[-1] = bucket
+        self._switch(bucket, now_ns)
+
+    def move(self, bucket: int, now_ns: int) -> None:
+        """Give the time from here on to another bucket, within the phase that is open."""
         self._switch(bucket, now_ns)
 
     def pause(self, now_ns: int) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from steptax.app.errors import InputError
 from steptax.app.schema import Batch
 from steptax.connectors.base import Options
+from steptax.connectors.schedulers.hostlist import tasks_in
 from steptax.connectors.schedulers.sacct_rows import Record
 from steptax.connectors.tables.facts import rows_of
 
@@ -17,6 +19,15 @@ _BATCH_JOBS = 50_000
 _OVER = ("completed", "failed", "cancelled", "timeout")
 #: What the end of an attempt is called that was followed by another one.
 _END_KINDS = {"PREEMPTED": "evict", "REVOKED": "evict"}
+
+
+class NoJobsError(InputError):
+    """Accounting that can be read and holds no job: nothing ran in the time that it is of."""
+
+    @property
+    def kind(self) -> str:
+        """Whoever reads a file is told the same as of any other one that gives nothing."""
+        return InputError.__name__
 
 
 @dataclass
@@ -30,7 +41,7 @@ class Jobs:
         """Take records."""
         for record in records:
             self._records.setdefault((record.cluster, record.base), []).append(record)
-            if record.gpus and record.partition:
+            if (record.gpus or record.sliced) and record.partition:
                 self._gpu_partitions.add(record.partition)
 
     def __len__(self) -> int:
@@ -45,12 +56,22 @@ class Jobs:
         jobs: list[dict[str, Any]] = []
         events: list[dict[str, Any]] = []
         for (cluster, base), records in self._records.items():
-            job_id = base
+            suffix = ""
             if len(clusters[base]) > 1:
-                job_id = f"{base}@{cluster or 'unnamed'}"
+                suffix = f"@{cluster or 'unnamed'}"
                 counted["same id on several clusters, called ID@CLUSTER"] += 1
-            row, told = self._job(job_id, records, options, counted)
-            jobs.append(row)
+            row, told = self._job(base + suffix, records, options, counted)
+            tasks = tasks_in(base)
+            # By the names that they keep when they run: that of the rest changes with each of them.
+            jobs += (
+                [row]
+                if tasks is None
+                else [
+                    {**row, "job_id": task + suffix}
+                    for task in tasks
+                    if (cluster, task) not in self._records
+                ]
+            )
             events += told
         notes = tuple(f"{n:,} {_jobs(n)}: {what}" for what, n in counted.items())
         for at in range(0, len(jobs), _BATCH_JOBS):
@@ -75,11 +96,20 @@ class Jobs:
         lead = last[0]
         sizes = [self._gpus(r, counted) for r in last]
         hours_us = [self._gpu_us(r) for attempt in attempts for r in attempt]
+        if len(parts) > 1 and None in sizes and set(sizes) != {None}:
+            # The part that is known was held for certain: all of it would be lost as unknown.
+            counted["devices of a part are unknown: what is stored is of its other parts"] += 1
+            sizes = [n for n in sizes if n is not None]
+            hours_us = [self._gpu_us(r) for a in attempts for r in a if self._known(r) is not None]
+        if any(r.differs for attempt in attempts for r in attempt):
+            counted[
+                "Elapsed differs from End - Start (suspended, clock change): Elapsed is taken"
+            ] += 1
         models = sorted({m for r in last for m in r.models})
         if len(models) > 1:
             counted["devices of several models, so none is named"] += 1
         starts = [r.start_us for attempt in attempts for r in attempt if r.start_us is not None]
-        ends = [r.end_us for r in last]
+        ends = [r.until_us for r in last]
         submits = [r.submit_us for attempt in attempts for r in attempt if r.submit_us is not None]
         row = {
             "job_id": job_id,
@@ -97,6 +127,7 @@ class Jobs:
             "world_size": _sum(sizes),
             "gpu_hours": None if None in hours_us else sum(u or 0 for u in hours_us) / _HOUR_US,
             "time_basis": "wall",
+            "hosts": self._hosts(attempts, counted),
             "source_row": whole[0].row,
         }
         if len(attempts) == 1:
@@ -106,14 +137,40 @@ class Jobs:
 
     def _gpus(self, record: Record, counted: Counter[str]) -> int | None:
         found = self._known(record)
-        if found is None and record.tres_said:
+        if record.sliced:
+            counted[
+                "MIG slices were held, and what part of a device is not told: GPU-hours unknown"
+            ] += 1
+        elif found is None and record.tres_said:
             counted[
                 "in a GPU partition, and its resources do not say how many GPUs: unknown, not 0"
             ] += 1
         return found
 
+    def _hosts(self, attempts: Sequence[Sequence[Record]], counted: Counter[str]) -> str | None:
+        """The nodes that held the devices of a job, by commas; None where no one list is true."""
+        found: set[tuple[str, ...]] = set()
+        for attempt in attempts:
+            # Of several parts only those with devices: an even share of them is on each node.
+            sizes = [(r, self._known(r)) for r in attempt]
+            holders = [r for r, n in sizes if n] or [r for r, n in sizes if n is None]
+            if any(r.hosts is None for r in holders):
+                counted["the list of its nodes cannot be read, so they are unknown"] += 1
+                return None
+            shares = {(self._known(r) or 0) / len(r.hosts) for r in holders if r.hosts}
+            if len(shares) > 1:
+                counted["its parts hold unlike numbers of devices per node: nodes unknown"] += 1
+                return None
+            found.add(tuple(dict.fromkeys(host for r in holders for host in r.hosts or ())))
+        found.discard(())
+        if len(found) > 1:
+            counted["ran on other nodes after a requeue, so no one list of them is true"] += 1
+        return ",".join(*found) if len(found) == 1 else None
+
     def _known(self, record: Record) -> int | None:
         """Devices; resources without any are none at all only outside of GPU partitions."""
+        if record.sliced:
+            return None
         if record.gpus is not None or not record.tres_said:
             return record.gpus
         partition = record.partition or ""
@@ -172,6 +229,8 @@ def _of_steps(steps: Sequence[Record]) -> Record:
         models=tuple(sorted({m for s in steps for m in s.models})),
         has_start=first.has_start,
         tres_said=any(s.tres_said for s in steps),
+        sliced=any(s.sliced for s in steps),
+        hosts=tuple(dict.fromkeys(host for s in steps for host in s.hosts or ())),
     )
 
 
@@ -181,7 +240,7 @@ def _events(
     """When each run began and ended, and why the runs before the last one ended."""
     for number, attempt in enumerate(attempts):
         starts = [r.start_us for r in attempt if r.start_us is not None]
-        end = _latest([r.end_us for r in attempt])
+        end = _latest([r.until_us for r in attempt])
         if not starts:
             continue
         always = {"job_id": job_id, "attempt": first + number, "source_row": attempt[0].row}

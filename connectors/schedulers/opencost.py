@@ -2,54 +2,58 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
-from steptax.connectors.base import Capabilities, Connector, Options, RawChunk, Run
-from steptax.connectors.sources import head, refuse_no_text, text_of
+from steptax.connectors.base import Capabilities, Options, RawChunk, Run
+from steptax.connectors.schedulers.allocated_jobs import Job
+from steptax.connectors.schedulers.allocations import EXPORT_COLUMNS, Allocation, allocations
+from steptax.connectors.schedulers.answers import SavedAnswer, refused
+from steptax.connectors.schedulers.kube_labels import JOB_LABELS
 from steptax.connectors.tables.facts import rows_of
 from steptax.connectors.tables.norows import no_rows
 from steptax.connectors.values import BadValueError
-from steptax.connectors.wholefile import read_json_whole, whole_json
 
-#: Names that OpenCost gives to what belongs to nobody.
-_NOBODY = ("__idle__", "__unmounted__", "__unallocated__")
+_TARGETS = ("job_id", "team", "project")
 
 
-class OpenCostConnector(Connector):
+@dataclass(frozen=True)
+class AllocationBatch(Batch):
+    """Allocations of a source: which of them are one job only its end tells."""
+
+    found: tuple[Allocation, ...] = ()
+
+
+class OpenCostConnector(SavedAnswer):
     """Jobs from the allocations of OpenCost or Kubecost."""
 
     kind = "opencost"
-    version = 1
-    title = "OpenCost and Kubecost: JSON of the allocation API, of one or several windows"
+    version = 2
+    title = "OpenCost and Kubecost: JSON of the allocation API, or the daily CSV export"
+    of = "the allocation API"
+    keys = ("data", "code")
+    save_by = "curl 'http://HOST:9003/allocation?window=7d&aggregate=pod'"
     doc = (
-        "The answer of /allocation (or /allocation/compute) of OpenCost or Kubecost, best with "
-        "aggregate=pod. Each allocation is a job called by its name; the windows of a series are "
-        "added. GPU-hours are those that it states: GPUs requested times hours, used or not. "
-        "Fractions of a GPU count as such. A label 'team' of the pod or of its namespace is who "
-        "pays, else the namespace. What is idle or unallocated is no job and is told in a note.\n"
-        "Its costs are list prices times requests and no bill, so they are not stored: connect "
-        "the bill. Rows are counted as lines: the first allocation is 1."
+        "The answer of /allocation (or /allocation/compute) of OpenCost or Kubecost, with "
+        "aggregate=pod or none. GPU-hours are those that it states: GPUs requested times hours, "
+        "used or not. Fractions of a GPU count as such; windows of a series are added.\n"
+        "Pods of one job are added: a label names it, of "
+        f"{', '.join(JOB_LABELS)}, or the one of --map job_id=LABEL; a pod without one is a job of "
+        "its own. The label 'team' of the pod or of its namespace, or the one of --map team=LABEL, "
+        "is who pays, else the namespace; --map project=LABEL likewise. Labels are found as "
+        "Kubernetes or as Prometheus spells them. What is idle is no job and is told in a note.\n"
+        "The CSV export has devices per container and day, but not for how long of it they were "
+        "held: GPU-hours stay unknown, and a note says what they can be at most.\n"
+        "Costs are list prices times requests and no bill, so they are not stored: connect the "
+        "bill. Rows of an answer are counted as lines: the first allocation is 1."
     )
 
-    def probe(self, source: Path, options: Options) -> Capabilities:
-        """Look for the answer's frame in the head of the file."""
-        if options.job_id is not None:
-            raise InputError("the answer names its jobs itself", where="--job", hint="leave it out")
-        data = head(source)
-        refuse_no_text(data, str(source), "the JSON of the allocation API is read")
-        if b'"data"' not in data and b'"code"' not in data:
-            raise InputError(
-                "is no answer of the allocation API: there is no 'data' at its beginning",
-                where=str(source),
-                hint="save it by: curl 'http://HOST:9003/allocation?window=7d&aggregate=pod'",
-            )
+    @property
+    def capabilities(self) -> Capabilities:
+        """Jobs alone."""
         return Capabilities(
             ("jobs",),
             0,
@@ -57,59 +61,59 @@ class OpenCostConnector(Connector):
             "whether the GPUs were used; steps; what was paid",
         )
 
-    def fetch(self, source: Path, options: Options) -> Iterator[RawChunk]:
-        """The whole file."""
-        yield RawChunk(str(source), 1, read_json_whole(source))
+    def is_answer(self, data: bytes) -> bool:
+        """An answer, or the head of the export."""
+        first = data.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0]
+        return super().is_answer(data) or all(name.encode() in first for name in EXPORT_COLUMNS)
 
     def parse(self, raw: RawChunk, options: Options) -> list[Batch]:
-        """One row per allocation of each window; the end of the source adds them."""
-        rows: list[dict[str, Any]] = []
+        """Allocations and rejects; the end of the source adds them to jobs."""
+        if strange := set(options.mapping) - set(_TARGETS):
+            raise InputError(
+                f"a label cannot give {', '.join(sorted(strange))}",
+                where="--map",
+                hint=f"targets are {', '.join(_TARGETS)}, each =LABEL",
+            )
+        found: list[Allocation] = []
         rejects: list[Reject] = []
-        idle_hours, grouped = 0.0, False
-        for place, (name, value) in enumerate(_allocations(raw.payload, raw.source), 1):
-            try:
-                row = _row(name, value) | {"source_row": place}
-            except BadValueError as error:
-                shown = text_of(json.dumps(value, default=str)[:500].encode("utf-8", "replace"))
-                rejects.append(Reject("jobs", str(error), place, error.field, shown))
-                continue
-            if name.rsplit("/", 1)[-1] in _NOBODY:
-                idle_hours += row["gpu_hours"] or 0.0
-                continue
-            grouped |= row.pop("_grouped")
-            rows.append(row)
+        idle_hours = 0.0
+        for row, one, value in allocations(raw.payload, raw.source, options):
+            if isinstance(one, BadValueError):
+                rejects.append(refused(one, row, value))
+            elif one.is_idle:
+                idle_hours += one.gpu_hours or 0.0
+            else:
+                found.append(one)
         notes: tuple[str, ...] = ()
         if idle_hours:
-            notes += (f"{idle_hours:,.2f} GPU-hours are idle or unallocated, and no job",)
-        if grouped:
+            notes += (f"{idle_hours:,.2f} GPU-hours are idle, and no job",)
+        if any(one.is_group for one in found):
             notes += ("rows are sums of several pods, not jobs: ask for aggregate=pod",)
-        found = rows_of("jobs", rows) if rows else no_rows("jobs")
-        return [Batch("jobs", found, tuple(rejects), notes)]
+        if most := sum(one.most_gpu_hours for one in found):
+            notes += (
+                f"the export does not say for how long of a day devices were held: GPU-hours are "
+                f"unknown, at most {most:,.2f}; the answer of /allocation states them",
+            )
+        return [AllocationBatch("jobs", no_rows("jobs"), tuple(rejects), notes, tuple(found))]
 
     def begin(self, source: Path, options: Options) -> Run:
-        """Adds the windows of each allocation."""
-        return _Windows(source, options)
+        """Adds the allocations of each job."""
+        return _Jobs(source, options)
 
 
-class _Windows(Run):
+class _Jobs(Run):
     def __init__(self, source: Path, options: Options) -> None:
         self._source, self._options = source, options
-        self._jobs: dict[str, dict[str, Any]] = {}
+        self._jobs: dict[str, Job] = {}
         self._said = False
 
     def take(self, batch: Batch) -> Iterator[Batch]:
-        """Add what the windows say of each job; pass rejects and notes on."""
-        for row in batch.rows.to_pylist():
-            known = self._jobs.setdefault(row["job_id"], row)
-            if known is row:
-                continue
-            for name, fold in (("start_us", min), ("end_us", max), ("world_size", max)):
-                told = [r[name] for r in (known, row) if r.get(name) is not None]
-                known[name] = fold(told) if told else None
-            hours = known.get("gpu_hours"), row.get("gpu_hours")
-            known["gpu_hours"] = None if None in hours else math.fsum(h or 0.0 for h in hours)
+        """Add what each allocation says of its job; pass rejects and notes on."""
+        if isinstance(batch, AllocationBatch):
+            for one in batch.found:
+                self._jobs.setdefault(one.job_id, Job(one)).add(one)
         self._said |= bool(batch.rejects or batch.notes)
-        yield Batch(batch.table, no_rows("jobs"), batch.rejects, batch.notes)
+        yield Batch(batch.table, batch.rows, batch.rejects, batch.notes)
 
     def close(self) -> Iterator[Batch]:
         """One row per job."""
@@ -120,86 +124,5 @@ class _Windows(Run):
                 )
             return
         model = {"gpu_model": self._options.gpu_model} if self._options.gpu_model else {}
-        yield Batch("jobs", rows_of("jobs", [row | model for row in self._jobs.values()]))
-
-
-def _allocations(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
-    """Name and content of each allocation; InputError when the answer is none."""
-    try:
-        found = whole_json(data.decode("utf-8", "replace"))
-    except ValueError as error:
-        raise InputError(
-            f"is no whole JSON: {str(error)[:150]}", where=where, hint="save the answer anew"
-        ) from None
-    sets = found.get("data") if isinstance(found, dict) else None
-    if isinstance(sets, dict) and isinstance(sets.get("sets"), list):
-        sets = [own.get("allocations") if isinstance(own, dict) else own for own in sets["sets"]]
-    if isinstance(sets, dict):
-        sets = [sets]
-    if not isinstance(sets, list):
-        said = found.get("message") if isinstance(found, dict) else None
-        raise InputError(
-            "holds no allocations" + (f": it says {str(said)[:200]}" if said else ""),
-            where=where,
-            hint="save the answer of /allocation",
-        )
-    for own in sets:  # a window without any allocation is null
-        if isinstance(own, dict):
-            yield from ((str(name), value) for name, value in own.items())
-
-
-def _row(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise BadValueError("data", "an object for each allocation", value)
-    if not name.strip():
-        raise BadValueError("name", "a name", name)
-    own = _object(value.get("properties"))
-    start, end = _moment(value, "start"), _moment(value, "end")
-    if start is not None and end is not None and end < start:
-        raise BadValueError("end", "an end after the start", value.get("end"))
-    count = _number(value, "gpuCount")
-    labels, space = _object(own.get("labels")), _object(own.get("namespaceLabels"))
-    return {
-        "job_id": name,
-        "name": _text(own.get("pod")) or name,
-        "team": _text(labels.get("team"))
-        or _text(space.get("team"))
-        or _text(own.get("namespace")),
-        "project": _text(own.get("namespace")),
-        "cluster": _text(own.get("cluster")),
-        "start_us": start,
-        "end_us": end,
-        "world_size": int(count) if count is not None and count.is_integer() else None,
-        "gpu_hours": _number(value, "gpuHours"),
-        "time_basis": "wall",
-        "_grouped": not own.get("pod"),
-    }
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _number(value: Mapping[str, Any], field: str) -> float | None:
-    found = value.get(field)
-    if found is None:
-        return None
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found < 2**53:
-        raise BadValueError(field, "a number of at least 0", found)
-    return float(found)
-
-
-def _moment(value: Mapping[str, Any], field: str) -> int | None:
-    found = value.get(field)
-    if found is None:
-        return None
-    try:
-        stamp = datetime.fromisoformat(found)
-        stamp = stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)
-        return (stamp - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
-    except (TypeError, ValueError, OverflowError):
-        raise BadValueError(field, "a time in ISO 8601", found) from None
+        rows = [job.row() | model for job in self._jobs.values()]
+        yield Batch("jobs", rows_of("jobs", rows))

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk, Run
-from steptax.connectors.schedulers.jobs_of_records import Jobs
+from steptax.connectors.schedulers.jobs_of_records import Jobs, NoJobsError
 from steptax.connectors.schedulers.sacct_layout import Layout, find_layout, is_header
 from steptax.connectors.schedulers.sacct_rows import Record, read_line
 from steptax.connectors.sources import TextBlock, blocks, head, refuse_no_text, text_of
@@ -41,18 +41,22 @@ class SacctConnector(Connector):
     """Jobs of Slurm from the output of ``sacct``."""
 
     kind = "sacct"
-    version = 1
+    version = 3
     title = "Slurm accounting: what sacct prints, with any separator, with or without a header"
     doc = (
         "Output of sacct with any --delimiter, of --parsable, --parsable2 or in columns of fixed "
         "width; fields are found by the header. Without one: the 26 fields of Open XDMoD, the 19 "
         "of CEEMS, else fields that their looks tell. sacct --parsable2 --allusers -o "
-        "JobID,JobName,User,Account,Cluster,Partition,State,Submit,Start,End,Elapsed,AllocTRES "
-        "is enough.\n"
+        "JobID,JobName,User,Account,Cluster,Partition,State,Submit,Start,End,Elapsed,AllocTRES,"
+        "NodeList is enough; steptax watch slurm asks for them itself, again and again.\n"
         "Devices are gres/gpu of AllocTRES, the total of the job; typed entries (gres/gpu:h100) "
-        "repeat it and are never added to it. GPU-hours are devices times Elapsed. Steps (.batch, "
-        ".0) are not jobs; parts of heterogeneous jobs (+0, +1) are added; a requeued job (sacct "
-        "--duplicates) is one job whose runs are attempts. A job without Start held nothing.\n"
+        "repeat it and are never added to it; of jobs with MIG slices they are unknown. GPU-hours "
+        "are devices times Elapsed. Where End - Start differs from it (the job was suspended, or a "
+        "clock change moved one of them), Elapsed holds, from Start on, and that is said. By the "
+        "nodes of NodeList charges of a bill find the job. Steps (.batch, .0) are not jobs; parts "
+        "of heterogeneous jobs (+0, +1) are added, those whose devices are known; tasks of an "
+        "array that wait are a job each; a requeued job (sacct --duplicates) is one job whose "
+        "runs are attempts. A job without Start held nothing.\n"
         "Times with an offset are exact; others are local: --timezone Europe/Berlin, else UTC. "
         "The account is who pays (team). A separator inside of a job name is repaired and counted."
     )
@@ -146,7 +150,7 @@ class _SacctRun(Run):
         """One row per job."""
         if not len(self._jobs):
             if not self._refused:
-                raise InputError(
+                raise NoJobsError(
                     "holds no job", where=str(self._source), hint="check sacct's -S, -E and -a"
                 )
             return

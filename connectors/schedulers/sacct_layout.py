@@ -28,7 +28,7 @@ CEEMS = tuple(_CEEMS.split("|"))
 #: Fields of which at least one must be there for a line to be a header.
 _TELLING = {"state", "elapsed", "elapsedraw", "start", "end", "alloctres", "reqtres", "submit"}
 _TELLING |= {"jobname", "partition", "account", "user", "ncpus", "nnodes", "exitcode"}
-_SEPARATORS = "|\t;,^~@#!"
+_SEPARATORS = "|\t\x1f;,^~@#!"
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*|None|Unknown")
 _TRES = re.compile(r"[\w/:.-]+=[^,=]*(?:,[\w/:.-]+=[^,=]*)*")
 _HEAD_LINES = 50
@@ -68,10 +68,8 @@ def find_layout(text: str, where: str) -> Layout:
         below = lines[number] if number < len(lines) else ""
         if re.fullmatch(r"-+( -+)*", below.strip()):
             return _fixed(line, below, number)
-        if names[1].strip():
+        if names[1] != " ":
             return Layout(tuple(names[0]), names[1], number)
-        if "\t" in names[1]:
-            return Layout(tuple(names[0]), "\t", number)
     return _guess([line for line in lines if line.strip()], where)
 
 
@@ -90,7 +88,7 @@ def _header(line: str) -> tuple[list[str], str] | None:
     inner = re.search(r"[A-Za-z_/]([^A-Za-z_/]+)[A-Za-z_/]", line.strip())
     if inner is None:
         return None
-    separator = inner[1] if inner[1].strip() else "\t" if "\t" in inner[1] else " "
+    separator = inner[1] if inner[1].strip(" ") else " "
     names = [name.strip().lower() for name in line.strip("\r\n").split(separator)]
     if separator == " ":
         names = [name for name in names if name]
@@ -119,7 +117,7 @@ def _guess(lines: Sequence[str], where: str) -> Layout:
             "is no output of sacct: no header with JobID, and no line that begins with a job id",
             where=where,
             hint="save it by: sacct --parsable2 --allusers -o "
-            "JobID,JobName,User,Account,Partition,State,Submit,Start,End,Elapsed,AllocTRES",
+            "JobID,JobName,User,Account,Partition,State,Submit,Start,End,Elapsed,AllocTRES,NodeList",
         )
     for known in (XDMOD, CEEMS):
         if _fits(rows, known):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 
+from steptax.connectors.schedulers.hostlist import hosts_in
 from steptax.connectors.schedulers.sacct_layout import Layout
 from steptax.connectors.schedulers.slurm_values import (
     Gpus,
@@ -19,13 +20,18 @@ from steptax.connectors.schedulers.slurm_values import (
 )
 from steptax.connectors.values import BadValueError
 
+#: Slurm counts whole seconds.
+_ROUNDED_US = 1_000_000
+
 
 @dataclass(frozen=True)
 class Record:
     """What accounting says of an allocation or of a step of one.
 
     ``has_start`` is False where the source has no such field: then a missing start says nothing.
-    ``gpus`` is None where nothing is said of devices; ``tres_said`` tells that other resources are.
+    ``gpus`` is None where nothing is said of devices; ``tres_said`` tells that other resources are,
+    and ``sliced`` that parts of devices were held. ``hosts`` is empty where no node is named, and
+    None where its list cannot be read.
     """
 
     row: int
@@ -47,6 +53,22 @@ class Record:
     models: tuple[str, ...] = ()
     has_start: bool = True
     tres_said: bool = False
+    sliced: bool = False
+    hosts: tuple[str, ...] | None = ()
+
+    @property
+    def differs(self) -> bool:
+        """Whether the run time is another one than its start and its end give."""
+        if self.start_us is None or self.end_us is None or self.elapsed_us is None:
+            return False
+        return abs(self.end_us - self.start_us - self.elapsed_us) > _ROUNDED_US
+
+    @property
+    def until_us(self) -> int | None:
+        """Its end; where that contradicts the run time, the run time counts from the start on."""
+        if self.differs:
+            return (self.start_us or 0) + (self.elapsed_us or 0)
+        return self.end_us
 
     @property
     def held_us(self) -> int | None:
@@ -157,6 +179,8 @@ def read_cells(cells: Sequence[str], layout: Layout, row: int, zone: tzinfo) -> 
         gpus.models,
         has_start="start" in layout.at,
         tres_said=tres_said,
+        sliced=gpus.sliced,
+        hosts=hosts_in(cell("nodelist")),
     )
     moments = [cell(name) for name in ("submit", "start", "end")]
     local = any(len(text) == 19 and text[4] == "-" for text in moments)

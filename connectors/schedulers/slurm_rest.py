@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,26 +9,29 @@ from typing import Any
 
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
-from steptax.connectors.base import Capabilities, Connector, Options, RawChunk, Run
-from steptax.connectors.schedulers.jobs_of_records import Jobs
+from steptax.connectors.base import Capabilities, Options, RawChunk, Run
+from steptax.connectors.schedulers.answers import SavedAnswer, document_in, refused
+from steptax.connectors.schedulers.hostlist import hosts_in
+from steptax.connectors.schedulers.jobs_of_records import Jobs, NoJobsError
 from steptax.connectors.schedulers.sacct import RecordBatch
 from steptax.connectors.schedulers.sacct_rows import Record
 from steptax.connectors.schedulers.slurm_values import gpus_in, state_of
-from steptax.connectors.sources import head, refuse_no_text, text_of
 from steptax.connectors.tables.norows import no_rows
 from steptax.connectors.values import BadValueError
-from steptax.connectors.wholefile import read_json_whole, whole_json
 
 _FAR_S = 2**36
 _OVER = ("completed", "failed", "cancelled", "timeout")
 
 
-class SlurmRestConnector(Connector):
+class SlurmRestConnector(SavedAnswer):
     """Jobs of Slurm from its JSON."""
 
     kind = "slurm-rest"
-    version = 1
+    version = 3
     title = "Slurm's JSON: jobs of slurmrestd (slurm and slurmdb), squeue --json, sacct --json"
+    of = "slurmrestd"
+    keys = ("jobs", "errors")
+    save_by = "sacct --json --allusers > jobs.json"
     doc = (
         "One JSON object with the list 'jobs', as slurmrestd answers /slurm/v0.0.NN/jobs and "
         "/slurmdb/v0.0.NN/jobs, or as squeue, scontrol and sacct print with --json. Numbers may "
@@ -37,32 +39,20 @@ class SlurmRestConnector(Connector):
         "Devices are gres/gpu of tres_alloc_str or of tres.allocated, the total of the job; typed "
         "entries repeat it. GPU-hours are devices times the elapsed time where the answer has "
         "it, else start to end of jobs that are over; of a running job the end is only what its "
-        "limit allows, so it is left out, and its GPU-hours are those up to last_update.\n"
+        "limit allows, so it is left out, and its GPU-hours are those up to last_update. Its nodes "
+        "are where charges of a bill find it.\n"
         "The account is who pays (team). An answer of slurmrestd that is an error is refused."
     )
 
-    def probe(self, source: Path, options: Options) -> Capabilities:
-        """Look for the list of jobs in the head of the file."""
-        if options.job_id is not None:
-            raise InputError("the answer names its jobs itself", where="--job", hint="leave it out")
-        data = head(source)
-        refuse_no_text(data, str(source), "the JSON of slurmrestd is read")
-        if b'"jobs"' not in data and b'"errors"' not in data:
-            raise InputError(
-                "is no answer of slurmrestd: there is no list 'jobs' at its beginning",
-                where=str(source),
-                hint="save it by: sacct --json --allusers > jobs.json",
-            )
+    @property
+    def capabilities(self) -> Capabilities:
+        """Jobs and their runs."""
         return Capabilities(
             ("jobs", "events"),
             0,
             "jobs, accounts, states, when they ran, devices held, GPU-hours",
             "what happened inside a job: steps, phases, stragglers; which GPU it was",
         )
-
-    def fetch(self, source: Path, options: Options) -> Iterator[RawChunk]:
-        """The whole file."""
-        yield RawChunk(str(source), 1, read_json_whole(source))
 
     def parse(self, raw: RawChunk, options: Options) -> list[Batch]:
         """Records and rejects; jobs are counted as lines."""
@@ -75,8 +65,7 @@ class SlurmRestConnector(Connector):
                     raise BadValueError("jobs", "an object for each job", job)
                 records.append(_record(job, row, now_s))
             except BadValueError as error:
-                shown = text_of(json.dumps(job, default=str)[:500].encode("utf-8", "replace"))
-                rejects.append(Reject("jobs", str(error), row, error.field, shown))
+                rejects.append(refused(error, row, job))
         return [RecordBatch("jobs", no_rows("jobs"), tuple(rejects), (), tuple(records))]
 
     def begin(self, source: Path, options: Options) -> Run:
@@ -103,7 +92,7 @@ class _RestRun(Run):
     def close(self) -> Iterator[Batch]:
         """One row per job."""
         if not len(self._jobs) and not self._refused:
-            raise InputError(
+            raise NoJobsError(
                 "holds no job", where=str(self.source), hint="check the time that was asked for"
             )
         yield from self._jobs.batches(self.options)
@@ -111,12 +100,7 @@ class _RestRun(Run):
 
 def _jobs_of(data: bytes, where: str) -> tuple[list[Any], int | None]:
     """The list of jobs and when it was made; InputError when there is none."""
-    try:
-        found = whole_json(data.decode("utf-8", "replace"))
-    except ValueError as error:
-        raise InputError(
-            f"is no whole JSON: {str(error)[:150]}", where=where, hint="save the answer anew"
-        ) from None
+    found = document_in(data, where)
     jobs = found.get("jobs") if isinstance(found, dict) else None
     if not isinstance(jobs, list):
         errors = found.get("errors") if isinstance(found, dict) else None
@@ -199,6 +183,8 @@ def _record(job: Mapping[str, Any], row: int, now_s: int | None) -> Record:
         gpus.count,
         gpus.models,
         tres_said=bool(tres),
+        sliced=gpus.sliced,
+        hosts=hosts_in(_text(job.get("nodes")) or ""),
     )
 
 

@@ -14,6 +14,10 @@ NOTHING = frozenset(
     ("", "none", "unknown", "n/a", "invalid", "unlimited", "partition_limit", "null", "(null)")
 )
 _FAR_US = 2**53
+#: The first day of Unix time, in any zone, is how old versions write that there is no moment.
+_NEVER_US = 2 * 86_400_000_000
+#: Names of slices of a device: 3g.20gb, also 1g.10gb+me.
+_SLICE = re.compile(r"\d+g\.\d+gb.*")
 _DURATION = re.compile(
     r"(?:(?P<days>\d{1,6})-)?(?:(?P<hours>\d{1,6}):)?(?P<minutes>\d{1,4}):(?P<seconds>\d{1,2})"
     r"(?:\.(?P<part>\d{1,9}))?"
@@ -86,10 +90,14 @@ class JobName:
 
 @dataclass(frozen=True)
 class Gpus:
-    """Devices in a list of trackable resources; ``count`` None where it says nothing of any."""
+    """Devices in a list of trackable resources; ``count`` None where it says nothing of any.
+
+    ``sliced`` is True where some are MIG slices: then it does not say how much of a device is held.
+    """
 
     count: int | None
     models: tuple[str, ...] = ()
+    sliced: bool = False
 
 
 def job_name(text: str) -> JobName | None:
@@ -136,11 +144,13 @@ def moments_us(text: str, zone: tzinfo) -> tuple[int, ...] | None:
         return None
     try:
         if found[7]:
-            return (_us(datetime.fromisoformat(clean)),)
-        local = datetime.fromisoformat(clean).replace(tzinfo=zone)
-        return tuple(sorted({_us(local.replace(fold=fold)) for fold in (0, 1)}))
+            us = {_us(datetime.fromisoformat(clean))}
+        else:
+            local = datetime.fromisoformat(clean).replace(tzinfo=zone)
+            us = {_us(local.replace(fold=fold)) for fold in (0, 1)}
     except (ValueError, OverflowError):
         return None
+    return tuple(sorted(us)) if min(us) >= _NEVER_US else ()
 
 
 def state_of(text: str) -> tuple[str | None, str]:
@@ -158,7 +168,7 @@ def gpus_in(tres: str) -> Gpus:
     """Devices in ``billing=8,gres/gpu=8,gres/gpu:h100=8,mem=1T,node=1``.
 
     The plain total holds; typed entries repeat it, and are summed only where there is none.
-    ``gres/gpumem`` and ``gres/gpuutil`` are no devices.
+    ``gres/gpumem`` and ``gres/gpuutil`` are no devices, and a slice of one is not a whole one.
     """
     total: int | None = None
     typed: dict[str, int] = {}
@@ -171,8 +181,11 @@ def gpus_in(tres: str) -> Gpus:
             typed[model] = typed.get(model, 0) + int(value)
         else:
             total = int(value)
+    models = sorted(model for model, n in typed.items() if n)
+    if any(_SLICE.fullmatch(model) for model in models):
+        return Gpus(None, sliced=True)
     count = total if total is not None else sum(typed.values()) if typed else None
-    return Gpus(count, tuple(sorted(model for model, n in typed.items() if n)))
+    return Gpus(count, tuple(models))
 
 
 def gpus_of_gres(gres: str, nodes: int | None) -> Gpus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from steptax.app.errors import InputError
@@ -67,15 +67,19 @@ class Target:
 
 @dataclass(frozen=True)
 class Term:
-    """One column of the file and the unit of its numbers; None where there is none."""
+    """One column of the file and the unit of its numbers; None where there is none.
+
+    ``sign`` is -1 for a column that is taken away from the sum.
+    """
 
     column: str
     unit: str | None = None
+    sign: int = 1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What each target is read from: a column or the sum of several."""
+    """What each target is read from: a column, or the sum or difference of several."""
 
     terms: Mapping[str, tuple[Term, ...]]
     unused: tuple[str, ...]
@@ -109,7 +113,7 @@ def make_plan(targets: Sequence[Target], header: Header, options: Options, where
     """
     columns = header.columns
     by_name = {name: t for t in targets for name in (t.name, t.column)}
-    mapped: dict[str, tuple[str, ...]] = {}
+    mapped: dict[str, Mapping[str, int]] = {}
     for name, expression in options.mapping.items():
         target = by_name.get(name.strip())
         if target is None:
@@ -122,9 +126,12 @@ def make_plan(targets: Sequence[Target], header: Header, options: Options, where
     taken = {column for found in mapped.values() for column in found}
     terms: dict[str, tuple[Term, ...]] = {}
     for target in targets:
-        found = mapped.get(target.name) or _by_alias(target, columns, taken)
+        found = mapped.get(target.name) or dict.fromkeys(_by_alias(target, columns, taken), 1)
         if found:
-            terms[target.name] = tuple(_term(target, c, header, options, where) for c in found)
+            terms[target.name] = tuple(
+                replace(_term(target, column, header, options, where), sign=sign)
+                for column, sign in found.items()
+            )
             taken.update(found)
     durations = [term for t in targets if t.kind is Kind.TIME for term in terms.get(t.name, ())]
     units = {term.unit for term in durations}
@@ -158,11 +165,12 @@ def unused_note(plan: Plan) -> tuple[str, ...]:
     return (f"columns not used: {', '.join(plan.unused)}",) if plan.unused else ()
 
 
-def _columns_of(expression: str, columns: Sequence[str], target: Target) -> tuple[str, ...]:
-    """The columns that a ``--map`` expression sums."""
+def _columns_of(expression: str, columns: Sequence[str], target: Target) -> dict[str, int]:
+    """The columns that a ``--map`` expression sums, each with its sign."""
     whole = expression.strip()
-    found = (whole,) if whole in columns else tuple(p.strip() for p in whole.split("+"))
     where = f"--map {target.name}={expression}"
+    signed = [(whole, 1)] if whole in columns else _signed(whole, columns)
+    found = dict(signed)
     for name in found:
         if name not in columns:
             raise InputError(
@@ -170,16 +178,25 @@ def _columns_of(expression: str, columns: Sequence[str], target: Target) -> tupl
                 where=where,
                 hint=f"the file has {', '.join(columns)}",
             )
-    if len(found) > 1 and target.kind in (Kind.TEXT, Kind.MOMENT):
+    if len(signed) > 1 and target.kind in (Kind.TEXT, Kind.MOMENT):
         raise InputError(
             f"{target.name} is a {target.kind.value}, not a sum",
             where=where,
             hint="name one column",
         )
-    if len(set(found)) < len(found):
+    if len(found) < len(signed):
         raise InputError(
             "the same column is added twice", where=where, hint="name each column once"
         )
+    return found
+
+
+def _signed(expression: str, columns: Sequence[str]) -> list[tuple[str, int]]:
+    """``a+b-c`` taken apart; a name that has a minus itself stays whole."""
+    found: list[tuple[str, int]] = []
+    for part in (part.strip() for part in expression.split("+")):
+        first, *rest = [part] if part in columns else [p.strip() for p in part.split("-")]
+        found += [(first, 1), *((name, -1) for name in rest)]
     return found
 
 

@@ -26,6 +26,7 @@ class Lines:
     ends: npt.NDArray[np.int64]
     quotes: npt.NDArray[np.int64]
     delimiters: npt.NDArray[np.int64]
+    """Those that are not between quotes; of a line with an odd number of quotes, all."""
     blank: npt.NDArray[np.bool_]
     bare_cr: npt.NDArray[np.bool_]
     decodes: npt.NDArray[np.bool_]
@@ -41,7 +42,7 @@ class Lines:
         ends = line_ends(array)
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])[: len(ends)]
         quotes = count_per_line(array, ends, '"') if b'"' in data else np.zeros_like(ends)
-        delimiters = count_per_line(array, ends, header.delimiter)
+        delimiters = _delimiters(array, ends, quotes, header.delimiter)
         length = ends - starts
         bare_cr = np.zeros(len(ends), bool)
         if b"\r" in data:
@@ -98,3 +99,20 @@ def quote_pairs(odd: list[int], lines: Lines) -> dict[int, int]:
             at += 1
         at += 1
     return pairs
+
+
+def _delimiters(
+    array: npt.NDArray[np.uint8],
+    ends: npt.NDArray[np.int64],
+    quotes: npt.NDArray[np.int64],
+    delimiter: str,
+) -> npt.NDArray[np.int64]:
+    """Delimiters of each line that are not between quotes."""
+    places = np.flatnonzero(array == ord(delimiter))
+    if not quotes.any():
+        return np.diff(np.searchsorted(places, ends), prepend=0)
+    before = np.searchsorted(np.flatnonzero(array == ord('"')), places)
+    line = np.searchsorted(ends, places)
+    opened = before - (np.cumsum(quotes) - quotes)[line]
+    inside = (opened % 2 == 1) & (quotes[line] % 2 == 0)
+    return np.bincount(line[~inside], minlength=len(ends)).astype(np.int64)

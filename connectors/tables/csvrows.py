@@ -17,6 +17,8 @@ from steptax.connectors.sources import (
     BadLine,
     Format,
     TextBlock,
+    count_per_line,
+    line_ends,
     text_of,
 )
 from steptax.connectors.tables.csvlines import (
@@ -71,6 +73,9 @@ def cut_records(data: bytes, cut: int, header: Header) -> int:
     """``cut``, or the start of the record whose quoted value goes on after it."""
     if data.find(b'"', 0, cut) < 0:
         return cut
+    array = np.frombuffer(data, np.uint8, cut)
+    if not (count_per_line(array, line_ends(array), '"') % 2).any():
+        return cut  # every quote is closed on its line: nothing else need be known
     lines = Lines.of(data[:cut], header)
     odd = np.flatnonzero(lines.quotes % 2)
     if not len(odd):

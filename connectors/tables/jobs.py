@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from steptax.app.errors import InputError
 from steptax.app.schema import Batch, table
 from steptax.app.schema.table import FLAG, INT, INT32, REAL, TEXT, Column
 from steptax.connectors.base import Capabilities, Options, RawChunk
+from steptax.connectors.tables import device_hours
 from steptax.connectors.tables.cells import Cells
 from steptax.connectors.tables.columns import (
     INT32_MAX,
@@ -38,21 +40,12 @@ _ALIASES = {
     "start_us": ("start", "start_time", "started", "started_at"),
     "end_us": ("end", "end_time", "ended", "ended_at", "finished_at"),
     "gpu_model": ("gpu_type", "gpu_name"),
-    "world_size": ("gpus", "num_gpus", "n_gpus", "gpu_count", "ngpus"),
+    "world_size": ("gpus", "num_gpus", "num_gpu", "n_gpus", "gpu_count", "ngpus"),
     "gpu_hours": ("gpu_h", "gpuhours"),
     "period": ("month", "billing_month", "billing_period"),
 }
 #: Columns that another value of the row gives, or that no file states.
 _NOT_READ = {"time_basis", "source", "source_row", "ingested_at_us"}
-RUN_TIME = Target(
-    "run_time",
-    "run_time",
-    Kind.TIME,
-    "time that the job held its devices; with the devices it gives gpu_hours where the file "
-    "has none",
-    ("hours", "duration", "runtime", "elapsed"),
-    floor=0,
-)
 _STATES = {
     "running": ("running", "active"),
     "completed": ("completed", "succeeded", "success", "done", "finished", "complete"),
@@ -87,7 +80,7 @@ def _target(column: Column) -> Target | None:
 
 
 _STATED = tuple(filter(None, map(_target, table("jobs").columns)))
-TARGETS = (*_STATED, RUN_TIME)
+TARGETS = (*_STATED, *device_hours.TARGETS)
 _BY_COLUMN = {t.column: t for t in TARGETS}
 
 
@@ -95,7 +88,7 @@ class JobsConnector(TabularConnector):
     """Rows of ``jobs``, each from one row of a table."""
 
     kind = "jobs"
-    version = 1
+    version = 2
     title = "tables of jobs or of usage: CSV, TSV, JSON Lines (also .gz), Parquet"
     table = "jobs"
     targets = TARGETS
@@ -103,7 +96,11 @@ class JobsConnector(TabularConnector):
         "One row per job, in CSV, TSV, JSON Lines (these also packed by gzip) or Parquet. Ids and "
         "accounts stay text: 00077 keeps its zeros. Times are ISO 8601 (UTC where they name no "
         "zone) or numbers in the unit of the column's name, else of --time-unit.\n"
-        "Without gpu_hours they are the devices times the run time, where the file has both. "
+        "Without gpu_hours they are the GPU-time, else the devices times the run time, where the "
+        "file has both; parts of devices (gpu_share) count as parts, and a job that waits held "
+        "nothing. --map takes sums and differences, for a clock without a calendar too: "
+        "run_time=end_time-start_time. A row that sums a fleet by final state (complete_gpu_time, "
+        "cancel_gpu_time, fail_gpu_time) is one job per state, called ID:STATE. "
         "Without a job_id a row is called by its file and line, so that a usage table can be "
         "read. A row that is called a total is not a job and is rejected. Targets:\n"
         + describe(TARGETS)
@@ -127,17 +124,20 @@ class JobsConnector(TabularConnector):
 
     def plan(self, header: Header, options: Options, where: str) -> Plan:
         """What each target is read from; InputError when there is nothing of a job."""
-        plan = make_plan(_STATED, header, options, where)
+        # A time that nothing needs is not read, so that it is no fault where its unit is not known.
+        asked = {target.name for target in device_hours.TARGETS} & options.mapping.keys()
+        plan = make_plan(TARGETS if asked else _STATED, header, options, where)
         if "gpu_hours" not in plan.terms:
-            # Only now a run time is of use, and only then its lack of a unit is a fault.
             plan = make_plan(TARGETS, header, options, where)
-        if any(term.unit == "relative" for term in plan.terms.get(RUN_TIME.name, ())):
+        times = (device_hours.RUN_TIME, device_hours.GPU_TIME, *device_hours.BY_STATE.values())
+        if any(t.unit == "relative" for own in times for t in plan.terms.get(own.name, ())):
             raise InputError(
                 "a normalised run time gives no GPU-hours",
                 where=where,
                 hint="pass --time-unit s, ms, us or ns",
             )
-        if not plan.terms.keys() & {"job_id", "gpu_hours", "world_size", "run_time"}:
+        needed = {"job_id", "gpu_hours", "world_size", *(t.name for t in device_hours.TARGETS)}
+        if not plan.terms.keys() & needed:
             raise InputError(
                 f"no column for a job, its devices or its GPU-hours; the file has "
                 f"{', '.join(header.columns)}",
@@ -147,8 +147,8 @@ class JobsConnector(TabularConnector):
         notes = unused_note(plan)
         if "job_id" not in plan.terms:
             notes += ("there is no job id: each row is called by its file and line",)
-        if "gpu_hours" not in plan.terms and {"world_size", "run_time"} <= plan.terms.keys():
-            notes += ("GPU-hours are the devices times the run time of each row",)
+        if "gpu_hours" not in plan.terms and (how := device_hours.told(plan)):
+            notes += (how,)
         return replace(plan, notes=notes)
 
     def parse(self, raw: RawChunk, options: Options) -> list[Batch]:
@@ -158,7 +158,7 @@ class JobsConnector(TabularConnector):
         rows = split_rows(chunk, raw.first_row, plan)
         screen = Screen(rows, plan, self.table)
         _refuse_totals(screen)
-        values: dict[str, Any] = {t.column: screen.values(t) for t in TARGETS}
+        values: dict[str, Any] = {t.column: screen.values(t) for t in _STATED}
         if values["job_id"] is None:
             stem = source_stem(raw.source)
             ids = pa.array([f"{stem}:{row}" for row in rows.source_row.tolist()], pa.string())
@@ -167,17 +167,20 @@ class JobsConnector(TabularConnector):
         else:
             column = plan.terms["job_id"][0].column
             screen.refuse(values["job_id"].null, _BY_COLUMN["job_id"], column, "a job id")
-        run_time = values.pop(RUN_TIME.column)
-        if values["gpu_hours"] is None:
-            values["gpu_hours"] = _gpu_hours(values["world_size"], run_time)
         notes: tuple[str, ...] = ()
         if values["state"] is not None:
             values["state"], notes = _states(values["state"])
+        held = device_hours.held_by(screen, values["world_size"])
+        values["world_size"] = held.world_size
+        if values["gpu_hours"] is None:
+            values["gpu_hours"] = _of_those_that_ran(held.gpu_hours, values["state"])
         if values["gpu_model"] is None:
             values["gpu_model"] = options.gpu_model
         _refuse_backwards(screen, values)
         values["time_basis"] = "wall"
-        good = screen.keep(values)
+        by_state = {s: screen.values(t) for s, t in device_hours.BY_STATE.items()}
+        parts = [_in_state(values, s, time) for s, time in by_state.items() if time is not None]
+        good = pa.concat_tables([screen.keep(part) for part in parts or [values]])
         return [Batch(self.table, good, screen.rejects(), (*plan.notes, *rows.notes, *notes))]
 
 
@@ -193,12 +196,22 @@ def _refuse_totals(screen: Screen) -> None:
             screen.refuse(mask, _BY_COLUMN[name], term.column, "a job, not a total of others")
 
 
-def _gpu_hours(world_size: Cells | None, run_time: Cells | None) -> Cells | None:
-    """Devices times run time in hours; None where the file lacks one of them."""
-    if world_size is None or run_time is None:
-        return None
-    null = world_size.null | run_time.null
-    return Cells(world_size.values * (run_time.values / 3600e6), null, null)
+def _of_those_that_ran(hours: Cells | None, state: Cells | None) -> Cells | None:
+    """Hours, which are none of a job that still waits."""
+    if hours is None or state is None:
+        return hours
+    waits = pc.fill_null(pc.equal(state.values, "pending"), False).to_numpy(zero_copy_only=False)
+    none = hours.null & waits
+    null = hours.null & ~waits
+    return Cells(np.where(none, 0.0, hours.values), null, null)
+
+
+def _in_state(values: Mapping[str, Any], state: str, time_us: Cells) -> dict[str, Any]:
+    """The part of each row that is of jobs in ``state``, as a job of its own."""
+    ids = pc.binary_join_element_wise(values["job_id"].values, state, ":")
+    job_id = Cells(ids, values["job_id"].null, values["job_id"].bad)
+    hours = device_hours.hours_of(time_us)
+    return {**values, "job_id": job_id, "state": state, "gpu_hours": hours}
 
 
 def _states(cells: Cells) -> tuple[Cells, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from steptax.app.schema import Reject, table
 from steptax.connectors.tables import cells
-from steptax.connectors.tables.columns import Kind, Plan, Target
+from steptax.connectors.tables.columns import Kind, Plan, Target, Term
 from steptax.connectors.tables.rows import Rows
 
-#: No duration that we read is longer than this: 285 years in microseconds.
+#: No duration that we read is longer, unless its target says so: 285 years in microseconds.
 _FAR_US = 2.0**53
 
 
@@ -36,6 +36,8 @@ class Screen:
 
     def values(self, target: Target) -> cells.Cells | None:
         """The target's values, summed over its columns and rounded; None where it has none.
+
+        A column with a minus is taken away, and a difference below the target's floor is refused.
 
         Rows whose cells are not what the target needs are refused. Of a sum, a missing part makes
         the whole missing.
@@ -57,15 +59,32 @@ class Screen:
         null = np.logical_or.reduce([cell.null | cell.bad for cell in found])
         if target.kind is Kind.TEXT:
             return cells.Cells(found[0].values, null, null)
-        parts = [np.where(null, 0, cell.values) for cell in found]
+        signed = zip(terms, found, strict=True)
+        parts = [np.where(null, 0, cell.values) * term.sign for term, cell in signed]
         rough = np.abs(sum(part.astype(np.float64) for part in parts))
-        far = rough >= (_FAR_US if target.kind is Kind.TIME else 2.0**63)
+        longest_us = max(_FAR_US, target.ceiling or 0.0)
+        far = rough >= (longest_us if target.kind is Kind.TIME else 2.0**63)
         if target.kind is not Kind.REAL:
             self.refuse(far, target, terms[0].column)
         total = sum(np.where(far, 0, part) for part in parts)
         if target.kind is Kind.TIME:
             total = np.rint(total).astype(np.int64)
+        if target.floor is not None and any(term.sign < 0 for term in terms):
+            self._refuse_below(~null & (total < target.floor), target, terms)
         return cells.Cells(total, null, null)
+
+    def _refuse_below(
+        self, mask: npt.NDArray[np.bool_], target: Target, terms: Sequence[Term]
+    ) -> None:
+        """Mark rows as failed whose difference is below the target's floor."""
+        fresh = mask & ~self.failed
+        reasons = []
+        for row in np.flatnonzero(fresh).tolist():
+            parts = [(t.sign, cells.cell_text(self.rows.columns[t.column], row)) for t in terms]
+            text = " ".join(f"{'+' if sign > 0 else '-'} {found}" for sign, found in parts)
+            expected = f"a difference of at least {target.floor:g}"
+            reasons.append(f"expected {expected}, found {text.removeprefix('+ ')}")
+        self.refuse_because(fresh, target.name, reasons)
 
     def refuse(
         self, mask: npt.NDArray[np.bool_], target: Target, column: str, expected: str = ""

@@ -25,6 +25,7 @@ PHASES = (
     _phase("h2d", "host to device copies", "host_to_device"),
     _phase("gc", "garbage collector pauses", "garbage_collection"),
     _phase("other", "measured, but none of these"),
+    _phase("collective", "own time inside a collective, not in comm: before the library is called"),
 )
 COMM_PARTS = (
     _phase("transfer", "part of comm after the last peer had arrived"),

@@ -9,6 +9,7 @@ from typing import ClassVar
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk, Run
+from steptax.connectors.runfolder import is_version, version_name
 from steptax.connectors.sources import BadLine, check_file, head, text_of
 from steptax.connectors.trackers.scalars import (
     CANNOT,
@@ -41,7 +42,8 @@ class TensorboardConnector(Connector):
         "images, histograms, texts and graphs are counted and left out. Also packed by gzip. A "
         "file that is still written, or was cut, gives its whole records.\n"
         "A folder holds many runs: each folder with event files is one, called by its place in "
-        "the folder that you name unless --job is given. Several files in it are the writers of "
+        "the folder that you name unless --job is given; Lightning's version_N has the name of its "
+        "experiment in front. Several files in it are the writers of "
         "one run, in the order of their times; where one goes back in steps a new attempt begins.\n"
         "The loss is Megatron's 'lm loss', tensorboardX's lm_loss, train_loss, train/loss and the "
         "like; --loss-tag TAG names another. All other scalars are kept under their tags. Values "
@@ -124,14 +126,20 @@ def _of_event(event: Event, number: int) -> tuple[list[Point | Writer], str | No
 
 
 def _run_name(source: Path, root: str | None) -> str:
-    """The run's folder as TensorBoard names it: its place below ``root``, else its own name."""
+    """The run's folder as TensorBoard names it: its place below ``root``, else its own name.
+
+    Lightning's ``version_N`` has the name of its experiment in front.
+    """
     folder = source.resolve().parent
     if _MARK not in source.name or not folder.name:
         return source.name
     top = None if root is None else Path(root).resolve()
     if top is None or folder == top or not folder.is_relative_to(top):
-        return folder.name
-    return folder.relative_to(top).as_posix()
+        return version_name(folder) if is_version(folder) else folder.name
+    place = folder.relative_to(top)
+    if is_version(first := top / place.parts[0]):
+        return "/".join([version_name(first), *place.parts[1:]])
+    return place.as_posix()
 
 
 def _order(path: Path) -> tuple[int, str]:

@@ -79,6 +79,58 @@ def test_case_05_wall_times_only_name_nobody(shared: Shared, steptax: Steptax) -
     assert "compute_us" in data["metrics"]["straggler_tax_ratio"]["reason"]
 
 
+def hours_by_job(steptax: Steptax) -> dict[str, float | None]:
+    return {job["job_id"]: job["gpu_hours"]["value"] for job in steptax("jobs")}
+
+
+def test_case_11_a_pipe_in_a_job_name(shared: Shared, steptax: Steptax) -> None:
+    folder = shared("cases/11-sacct-pipe-in-jobname")
+    want = expected(folder)
+    steptax("ingest", "sacct", folder / "sacct.psv")
+    assert hours_by_job(steptax) == pytest.approx(want["gpu_hours"])
+    total = steptax("ledger", "--price", "2")["total"]
+    assert total["gpu_hours"] == pytest.approx(want["total_gpu_hours"])
+    assert total["usd"] == pytest.approx(2 * want["total_gpu_hours"])
+    names = {job["job_id"]: job["name"] for job in steptax("jobs")}
+    assert {job: names[job] for job in want["names"]} == want["names"]
+
+
+def test_case_12_typed_and_plain_devices(shared: Shared, steptax: Steptax) -> None:
+    folder = shared("cases/12-sacct-typed-gres")
+    want = expected(folder)
+    steptax("ingest", "sacct", folder / "sacct.psv")
+    data = steptax("ledger", "--price", "2")
+    assert data["total"]["gpu_hours"] == pytest.approx(want["gpu_hours_total"])
+    hours = hours_by_job(steptax)
+    assert sorted(job for job, value in hours.items() if value is None) == want["flag_unknown"]
+    why = {one["job_id"]: one["reason"] for one in data["not_billed"]}
+    held_none = {job for job, why_not in why.items() if why_not == "it held no devices"}
+    assert sorted(why.keys() - held_none) == want["flag_unknown"]
+    assert {job for job, gpus in want["gpus"].items() if not gpus} == why.keys()
+
+
+def test_case_13_limits_and_states_that_are_no_numbers(shared: Shared, steptax: Steptax) -> None:
+    folder = shared("cases/13-sacct-odd-values")
+    want = expected(folder)
+    done = steptax("ingest", "sacct", folder / "sacct.psv")
+    assert done["tables"]["jobs"] == {"accepted": want["jobs"], "rejected": 0, "stored_before": 0}
+    total = steptax("ledger", "--price", "2")["total"]
+    assert total["gpu_hours"] == pytest.approx(want["total_gpu_hours"], abs=1e-3)
+    # Start and end are whole seconds; the run time of one job has thousandths.
+    assert hours_by_job(steptax) == pytest.approx(want["gpu_hours"], abs=0.857 / 3600 + 1e-4)
+
+
+def test_case_14_a_job_over_a_month_end(shared: Shared, steptax: Steptax) -> None:
+    folder = shared("cases/14-month-boundary-counted-twice")
+    want = expected(folder)
+    steptax("ingest", "jobs", folder / "jobs.csv")
+    data = steptax("ledger", "--by", "month", "--price", "2")
+    months = {group["name"]: group["gpu_hours"] for group in data["groups"]}
+    assert months == pytest.approx(want["gpu_hours_by_month"], abs=1e-4)
+    assert data["total"]["gpu_hours"] == pytest.approx(want["total"], abs=1e-4)
+    assert data["total"]["usd"] == pytest.approx(want["cost_usd_at_2_total"], abs=0.005)
+
+
 def test_case_15_types_that_flip_late(shared: Shared, steptax: Steptax) -> None:
     folder = shared("cases/15-csv-type-flips-late")
     want = expected(folder)

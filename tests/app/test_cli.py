@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import typer
 
-from steptax.app.cli import COMMANDS, build
+from steptax.app.cli import COMMANDS, build, main
 
 BEGIN = [sys.executable, "-c", "from steptax.app.entry import main; main()"]
 
@@ -68,3 +69,21 @@ def test_ctrl_c_leaves_without_a_trace_while_modules_load(after_s: float) -> Non
     assert "Traceback" not in err
     # 2: on a quick machine it was done before.
     assert process.returncode in (130, 2)
+
+
+def test_names_are_neither_markup_nor_orders_to_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{s},{r},80,20,100\n" for s in range(30) for r in range(2))
+    steps = tmp_path / "x.csv"
+    steps.write_text("step,rank,compute_ms,comm_ms,duration_ms\n" + rows)
+    lake = tmp_path / "lake"
+    for job in ("x[/red]", "[bold]y[/]", "a\x1b[31mb"):
+        for arguments in (("ingest", "steps", steps, "--job", job), ("job", job), ("jobs",)):
+            monkeypatch.setattr(sys, "argv", ["steptax", *map(str, arguments), "--lake", str(lake)])
+            with pytest.raises(SystemExit) as left:
+                main()
+            printed = capsys.readouterr().out
+            assert left.value.code == 0
+            assert "\x1b" not in printed
+            assert job.replace("\x1b", "\N{REPLACEMENT CHARACTER}") in printed

@@ -415,7 +415,7 @@ def test_a_bill_in_another_currency_is_not_called_dollars(billed: Any) -> None:
 
 def test_connected_prices_count_where_they_are_clear(tmp_path: Path) -> None:
     def offer(provider: str, model: str, day: str, price: str) -> dict[str, Any]:
-        names = {"form_factor": "SXM", "region": "r", "term": "on-demand"}
+        names = {"form_factor": "SXM", "region": "r", "term": "on-demand", "segment": "neocloud"}
         return {
             "provider": provider,
             "gpu_model": model,

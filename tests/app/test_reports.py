@@ -47,7 +47,7 @@ class TestJobOfALog:
         assert data["card"]["verdict"] == "untellable"
         assert "step time of all ranks together" in data["card"]["sentence"]
         assert data["card"]["straggler_tax"]["value"] is None
-        assert data["card"]["straggler_tax"]["level"] == 0
+        assert data["card"]["straggler_tax"]["level"] == "L0"
         assert "of the job, as its log prints it · 8 ranks paid" in data["coverage"]["text"]
         assert data["metrics"]["step_ms"]["value"] == pytest.approx(4000 / 3)
         hours = data["metrics"]["gpu_hours"]["value"]

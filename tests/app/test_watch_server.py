@@ -16,12 +16,18 @@ import pytest
 import requests
 
 from steptax.app.cli import main
+from steptax.app.commands.watch_teller import Teller
+from steptax.app.compute.device_time import stale_samples
 from steptax.app.errors import InputError, UserError
 from steptax.app.lake import Lake
-from steptax.app.watch import Refused, Stored
+from steptax.app.lake.ingest import IngestResult
+from steptax.app.views.health import health_view
+from steptax.app.views.workspace import open_workspace
+from steptax.app.watch import Refused, Stored, Told
 from steptax.app.watch_server import FIRST_S, SETTLE_S, ServerWatch
 from steptax.connectors.base import Options
 from steptax.connectors.prometheus.server import PrometheusServer
+from tests.compute.device_rows import series as samples_of
 
 BEGIN_S = 1_746_000_000
 EVERY_S = 15
@@ -140,20 +146,19 @@ def test_what_was_never_scraped_is_marked(tmp_path: Path, cluster: Cluster) -> N
     assert times(tmp_path) == list(cluster.scrapes(0, cluster.now_s - SETTLE_S))
 
 
-def test_a_hung_exporter_is_not_fresh_for_long(tmp_path: Path, cluster: Cluster) -> None:
+def test_no_value_of_a_hung_exporter_is_taken_as_fresh(tmp_path: Path, cluster: Cluster) -> None:
     one = watch(tmp_path, cluster)
     list(one.look())
-    stored = len(times(tmp_path))
     cluster.hung_from_s = cluster.now_s
-    rejected = 0
     for _ in range(60):
         cluster.now_s += 30
-        for found in one.look():
-            assert isinstance(found, Stored)
-            rejected += found.result.rejected.get("device_samples", 0)
-    later = len(times(tmp_path)) - stored
-    assert later + rejected == 60 * 2
-    assert later <= 10 + 4
+        assert all(isinstance(found, Stored) for found in one.look())
+    stored = one.lake.read("device_samples").to_pylist()
+    again = [row for row in stored if row["ts_us"] > cluster.hung_from_s * 1_000_000]
+    assert len(again) == 60 * 2 - SETTLE_S // EVERY_S
+    samples = samples_of(stored)
+    stale = samples.ts_us[stale_samples(samples)]
+    assert stale.tolist() == sorted(row["ts_us"] for row in again)
 
 
 def test_a_single_look_says_that_the_server_is_away(tmp_path: Path, cluster: Cluster) -> None:
@@ -167,6 +172,81 @@ def test_the_first_look_takes_an_hour(tmp_path: Path, cluster: Cluster) -> None:
     list(watch(tmp_path, cluster).look())
     begin = cluster.now_s - SETTLE_S - FIRST_S
     assert times(tmp_path) == list(cluster.scrapes(begin, cluster.now_s - SETTLE_S))
+
+
+def test_it_begins_where_it_is_told_to(tmp_path: Path, cluster: Cluster) -> None:
+    begin = cluster.now_s - 120
+    first_us = int(begin) * 1_000_000
+    lake = Lake(tmp_path / "lake", create=True)
+    one = ServerWatch(lake, "prometheus", URL, Options(), cluster.clock, first_us)
+    assert all(isinstance(found, Stored) for found in one.look())
+    assert times(tmp_path) == list(cluster.scrapes(begin, cluster.now_s - SETTLE_S))
+    # Followed before, it goes on where it stopped, and says that.
+    cluster.now_s += 60
+    two = ServerWatch(lake, "prometheus", URL, Options(), cluster.clock, first_us)
+    told, *rest = two.look()
+    assert isinstance(told, Told)
+    assert "--from does not count" in told.notes[0]
+    assert all(isinstance(found, Stored) for found in rest)
+    assert times(tmp_path) == list(cluster.scrapes(begin, cluster.now_s - SETTLE_S))
+
+
+def test_time_before_the_first_scrape_is_neither_fault_nor_gap(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    """Scraped for ten minutes of the hour that is asked for first."""
+    one = watch(tmp_path, cluster)
+    results = [found.result for found in one.look() if isinstance(found, Stored)]
+    assert len(results) > 2
+    assert not any(result.rejected for result in results)
+    assert not any("gaps" in note for result in results for note in result.notes)
+    # An outage of later, over several windows, is one.
+    cluster.not_scraped = (cluster.now_s, cluster.now_s + 2700)
+    cluster.now_s += 2850
+    *_, last = one.look()
+    assert isinstance(last, Stored)
+    assert any("gaps between samples" in note for note in last.result.notes)
+
+
+def test_the_looks_at_an_address_are_one_source(tmp_path: Path, cluster: Cluster) -> None:
+    one = watch(tmp_path, cluster)
+    for _ in range(3):
+        list(one.look())
+        cluster.now_s += 60
+    view = health_view(open_workspace(one.lake.root))
+    (source,) = view.sources
+    assert source.source == f"prometheus:{URL}"
+    assert source.accepted == len(times(tmp_path))
+    assert "from 1 source;" in view.sentence
+
+
+def test_what_is_waited_for_is_said_again(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    teller = Teller(as_json=False, clock=lambda: now[0])
+    full = InputError("cannot be stored: no space left", where="lake")
+    teller.tell(Refused(Path("server"), full, waits=True))
+    for _ in range(25):
+        now[0] += 5.0
+        teller.idle()
+    said = capsys.readouterr().out
+    assert said.count("not read: cannot be stored") == 1
+    assert said.count("still waiting: cannot be stored: no space left") == 2
+    assert "nothing new" not in said
+    stored = IngestResult("a", "server", False, {"device_samples": 1}, {}, {}, {}, (), ())
+    teller.tell(Stored(Path("server"), stored, 0, 1.0))
+    for _ in range(25):
+        now[0] += 5.0
+        teller.idle()
+    said = capsys.readouterr().out
+    assert said.count("nothing new; waiting") == 1
+    assert "still waiting" not in said
+
+
+def test_what_keeps_nothing_has_no_begin(steptax: Any, tmp_path: Path) -> None:
+    lake = ("--lake", tmp_path / "lake", "--once", "--from", "-1h")
+    for source in (("dcgm", "http://dcgm.example:9400"), ("steps", tmp_path), ("nvml",)):
+        failed = steptax("watch", *source, *lake, fails=2)
+        assert failed["where"] == "--from"
 
 
 def test_one_at_a_time_and_of_its_kind(tmp_path: Path, cluster: Cluster) -> None:

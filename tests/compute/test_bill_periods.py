@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from steptax.app.compute.apportion import Unit, to_us
 from steptax.app.compute.bill_periods import UNALLOCATED, costs_by_period, idle_allocations
-from steptax.app.compute.reconcile import Placement, occupancy_of, reconcile
+from steptax.app.compute.holders import Holders, Placement, occupancy_of
+from steptax.app.compute.reconcile import reconcile
 
 HOUR_US = 3_600_000_000
 
@@ -44,7 +45,7 @@ def test_each_month_costs_what_was_charged_for_it() -> None:
     end = us(2026, 11, 1)
     charges = [charge(us(2026, 10, 31), end, "24"), charge(end, us(2026, 11, 2), "48")]
     held = occupancy_of([place("j", us(2026, 10, 31, 12), us(2026, 11, 1, 12))], {})
-    assert costs_by_period(charges, held, Unit.MONTH) == {
+    assert costs_by_period(charges, Holders(held), Unit.MONTH) == {
         "2026-10": {"j": 12, UNALLOCATED: 12},
         "2026-11": {"j": 24, UNALLOCATED: 24},
     }
@@ -57,7 +58,7 @@ def test_a_commitment_that_was_not_used_is_unallocated_and_holds_no_devices() ->
     span = us(2026, 11, 1), us(2026, 11, 2)
     charges = [charge(*span, "5", commitment_status="Unused"), charge(*span, "7", None)]
     held = occupancy_of([place("j", *span)], {})
-    assert costs_by_period(charges, held, Unit.DAY) == {"2026-11-01": {UNALLOCATED: 5}}
+    assert costs_by_period(charges, Holders(held), Unit.DAY) == {"2026-11-01": {UNALLOCATED: 5}}
     assert idle_allocations(charges, held) == []
 
 
@@ -93,7 +94,7 @@ def test_periods_add_up_to_the_reconciled_bill(
     held = occupancy_of(places, {})
     whole = reconcile(charges, [], placements=places)
     for unit in Unit:
-        by_period = costs_by_period(charges, held, unit, tz)
+        by_period = costs_by_period(charges, Holders(held), unit, tz)
         for job, cost in whole.by_job.items():
             exact = sum((own.get(job, Fraction(0)) for own in by_period.values()), Fraction(0))
             assert abs(exact - Fraction(cost)) < Fraction(1, 100)

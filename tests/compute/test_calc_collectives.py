@@ -8,6 +8,7 @@ from steptax.app.compute.calculators.busbw import busbw
 from steptax.app.compute.calculators.learning_velocity import learning_velocity
 from steptax.app.compute.calculators.mfu import mfu
 from steptax.app.compute.calculators.stragglar import stragglar
+from steptax.app.compute.measure import Measure
 from steptax.app.errors import UserError
 
 
@@ -15,6 +16,15 @@ def test_c12_busbw_of_an_algbw() -> None:
     result = busbw(collective="all_reduce", ranks=8, algbw_gb_per_s=275)
     assert result.busbw_gb_per_s.value == pytest.approx(481.25)
     assert result.duration_ms.value is None
+
+
+def test_busbw_does_not_swing_the_ranks_that_were_counted() -> None:
+    result = busbw(collective="all_reduce", ranks=8, algbw_gb_per_s=275)
+    assert [swing.parameter for swing in result.sensitivity] == ["algbw_gb_per_s"]
+    # A count that was measured with a band keeps it.
+    measured = Measure(8, "", low=7, high=9)
+    banded = busbw.run({"collective": "all_reduce", "ranks": measured, "algbw_gb_per_s": 275})
+    assert {swing.parameter for swing in banded.sensitivity} == {"algbw_gb_per_s", "ranks"}
 
 
 def test_c12_time_of_a_busbw() -> None:

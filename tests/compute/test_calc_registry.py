@@ -56,6 +56,17 @@ CALLS: dict[str, dict[str, Any]] = {
         "params": 8e9,
     },
 }
+CALLS["build-or-rent"] = {
+    "purchase_usd_per_gpu": 37_500,
+    "rent_usd_per_gpu_hour": 2,
+    "years": 5,
+    "utilisation_ratio": 0.8,
+}
+CALLS["commitment"] = {
+    "committed_usd_per_gpu_hour": 1.4,
+    "on_demand_usd_per_gpu_hour": 2,
+    "utilisation_ratio": 0.8,
+}
 CALLS["train-time"] = {
     "devices": 1024,
     "tflops": 140,
@@ -92,6 +103,7 @@ OWN = sorted(CALLS)
 WHAT_IFS = (
     *("kernel-speedup", "remove-worst", "backup-workers", "stragglar", "local-sgd", "gc-sync"),
     *("sequence-balance", "checkpoint-interval", "hot-spares", "break-even"),
+    *("build-or-rent", "commitment"),
 )
 #: Inputs beyond ``CALLS`` that the ceiling of some needs.
 MORE: dict[str, dict[str, Any]] = {

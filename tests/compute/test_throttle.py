@@ -1,4 +1,4 @@
-"""Throttle masks: what is throttling, what is not, and who is the odd one."""
+"""Throttle masks: what is throttling and what is not."""
 
 from __future__ import annotations
 
@@ -6,68 +6,80 @@ import csv
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steptax.app.compute.device_series import NO_MASK
 from steptax.app.compute.throttle import (
     IDLE,
     REASONS,
+    THROTTLES,
     THROTTLING,
-    Sample,
-    reasons,
+    ThrottleTime,
     throttle_time,
-    throttling,
 )
 
 MINUTE_US = 60_000_000
 
 
+def time_of(found: list[tuple[str, int | None]], each_us: int) -> tuple[list[str], ThrottleTime]:
+    """Devices in their order, and the time of masks by device."""
+    names = sorted({device for device, _ in found})
+    return names, throttle_time(
+        np.array([names.index(device) for device, _ in found], dtype=np.int64),
+        np.array([NO_MASK if mask is None else mask for _, mask in found], dtype=np.int64),
+        np.full(len(found), each_us, dtype=np.int64),
+        len(names),
+    )
+
+
 @pytest.mark.parametrize(
-    ("mask", "named", "held"),
+    ("mask", "named", "throttles"),
     [
-        (0, (), ()),
-        (1, ("idle",), ()),
-        (2, ("applications_clocks",), ()),
-        (4, ("sw_power_cap",), ("sw_power_cap",)),
-        (0x10, ("sync_boost",), ()),
-        (0x100, ("display_clocks",), ()),
-        (0x48, ("hw_slowdown", "hw_thermal"), ("hw_slowdown", "hw_thermal")),
-        (0xA0, ("sw_thermal", "hw_power_brake"), ("sw_thermal", "hw_power_brake")),
-        (5, ("idle", "sw_power_cap"), ()),
-        (0x1000, ("bit 0x1000",), ()),
+        (0, (), False),
+        (1, (), False),
+        (2, ("applications_clocks",), False),
+        (4, ("sw_power_cap",), True),
+        (0x10, ("sync_boost",), False),
+        (0x100, ("display_clocks",), False),
+        (0x48, ("hw_slowdown", "hw_thermal"), True),
+        (0xA0, ("sw_thermal", "hw_power_brake"), True),
+        (5, (), False),  # an idle device is not throttled, whatever else is said
+        (0x1000, (), False),
     ],
 )
-def test_bits(mask: int, named: tuple[str, ...], held: tuple[str, ...]) -> None:
-    assert reasons(mask) == named
-    assert throttling(mask) == held
+def test_bits(mask: int, named: tuple[str, ...], throttles: bool) -> None:
+    _, found = time_of([("a", mask)], 7)
+    assert tuple(name for name, us in found.by_reason_us.items() if us[0]) == named
+    assert found.throttled_us[0] == (7 if throttles else 0)
+    assert found.idle_us[0] == (7 if mask & 1 else 0)
+    assert throttles == bool(THROTTLES & set(named))
 
 
 def test_an_unknown_mask_is_neither_throttled_nor_free() -> None:
-    assert throttling(None) is None
-    found = throttle_time([Sample("a", None, MINUTE_US), Sample("a", 4, MINUTE_US)])
-    assert found.unknown_us == MINUTE_US
-    assert found.throttled_us == {"a": MINUTE_US}
+    _, found = time_of([("a", None), ("a", 4), ("a", 2)], MINUTE_US)
+    assert found.unknown_us.tolist() == [MINUTE_US]
+    assert found.throttled_us.tolist() == [MINUTE_US]
+    assert found.free_us.tolist() == [MINUTE_US]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.none() | st.integers(0, 0x1FF)), max_size=60))
 def test_time_adds_up(found: list[tuple[str, int | None]]) -> None:
-    told = throttle_time(Sample(device, mask, 7) for device, mask in found)
-    busy = [m for _, m in found if m is not None and not m & IDLE]
-    assert told.unknown_us == 7 * sum(m is None for _, m in found)
-    assert told.idle_us == 7 * sum(m is not None and bool(m & IDLE) for _, m in found)
-    assert sum(told.throttled_us.values()) == 7 * sum(bool(m & THROTTLING) for m in busy)
-    for bit, name in REASONS.items():
-        want = 7 * sum(bool(m & bit) for m in busy) if bit & THROTTLING else 0
-        assert told.by_reason_us.get(name, 0) == want
-
-
-def test_the_odd_one_is_named_and_a_common_cause_is_not() -> None:
-    one = throttle_time(Sample(d, 4 if d == "b" else 0, 1) for d in "abcd")
-    assert one.odd == ("b",)
-    assert throttle_time(Sample(d, 4, 1) for d in "abcd").odd == ()
-    assert throttle_time(Sample(d, 0, 1) for d in "abcd").odd == ()
+    names, told = time_of(found, 7)
+    for place, name in enumerate(names):
+        masks = [mask for device, mask in found if device == name]
+        busy = [m for m in masks if m is not None and not m & IDLE]
+        idle = [m for m in masks if m is not None and m & IDLE]
+        assert told.unknown_us[place] == 7 * sum(m is None for m in masks)
+        assert told.idle_us[place] == 7 * len(idle)
+        assert told.throttled_us[place] == 7 * sum(bool(m & THROTTLING) for m in busy)
+        assert told.free_us[place] == 7 * sum(not m & THROTTLING for m in busy)
+        for bit, reason in REASONS.items():
+            if bit != IDLE:
+                assert told.by_reason_us[reason][place] == 7 * sum(bool(m & bit) for m in busy)
 
 
 def test_a_recorded_night_of_four_devices(shared: Callable[[str], Path]) -> None:
@@ -76,13 +88,13 @@ def test_a_recorded_night_of_four_devices(shared: Callable[[str], Path]) -> None
     with (folder / "clocks.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     masks = [int(row["clocks_event_reasons"], 0) for row in rows]
-    found = throttle_time(
-        Sample(row["uuid"], mask, MINUTE_US) for row, mask in zip(rows, masks, strict=True)
+    names, found = time_of(
+        [(row["uuid"], mask) for row, mask in zip(rows, masks, strict=True)], MINUTE_US
     )
-    minutes = {device: us // MINUTE_US for device, us in found.throttled_us.items()}
+    minutes = dict(zip(names, (found.throttled_us // MINUTE_US).tolist(), strict=True))
     assert minutes == want["throttled_minutes"]
-    assert {k: v // MINUTE_US for k, v in found.by_reason_us.items()} == want["by_reason_minutes"]
+    by_reason = {k: int(v.sum()) // MINUTE_US for k, v in found.by_reason_us.items() if v.any()}
+    assert {k: v for k, v in by_reason.items() if k in THROTTLES} == want["by_reason_minutes"]
     assert sum(minutes.values()) / 60 == want["throttled_gpu_hours"]
-    assert found.idle_us // MINUTE_US == want["idle_minutes"]
+    assert found.idle_us.sum() // MINUTE_US == want["idle_minutes"]
     assert sum(mask != 0 for mask in masks) == want["naive_nonzero_mask_minutes"]
-    assert found.odd[0] == "GPU-ffff0001"

@@ -186,13 +186,14 @@ class FakeNvml:
         return found[arguments[0]] if isinstance(found, dict) else found
 
     @staticmethod
-    def _field(device: dict[str, Any], number: int) -> Any:
+    def _field(device: dict[str, Any], asked: int | tuple[int, int]) -> Any:
+        """A field, or one of a link: those that the device has are in ``fields``."""
         found = pynvml.c_nvmlFieldValue_t()
-        found.nvmlReturn = 0 if number in device["fields"] else NOT_SUPPORTED
+        found.nvmlReturn = 0 if asked in device["fields"] else NOT_SUPPORTED
         # temperatures come as unsigned int, error counters as unsigned long long
-        found.valueType = 1 if number == 82 else 3
-        if number == 82:
-            found.value.uiVal = device["fields"].get(number, 0)
+        found.valueType = 1 if asked == 82 else 3
+        if asked == 82:
+            found.value.uiVal = device["fields"].get(asked, 0)
         else:
-            found.value.ullVal = device["fields"].get(number, 0)
+            found.value.ullVal = device["fields"].get(asked, 0)
         return found

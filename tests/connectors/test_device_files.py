@@ -247,6 +247,14 @@ def test_real_lines_without_header_between_lines_of_a_probe(shared: Shared) -> N
     named = "name,temperature.gpu,utilization.gpu,memory.used,memory.total"
     rows, _, _ = read("nvidia-smi", path, mapping={"columns": named})
     assert [row["temperature_c"] for row in rows] == [33.0, 33.0]
+    # A person says when the last row was read, which no line dates.
+    rows, rejects, _ = read("nvidia-smi", path, extra={"at": "2026-03-20T12:34:11Z"})
+    assert not rejects
+    assert [row["ts_us"] for row in rows] == [
+        1774009931000000,
+        1774009991000000,
+        1774010051000000,
+    ]
 
 
 def test_case_08_words_are_missing_and_not_zero(shared: Shared) -> None:
@@ -422,3 +430,85 @@ def test_amd_smi_metric(tmp_path: Path) -> None:
         assert (row["temperature_c"], row["memory_used_bytes"]) == (63.0, 283 * MIB)
         assert (row["ecc_corrected"], row["ecc_uncorrected"], row["energy_j"]) == (2, 0, 1234.5)
         assert [(reject.row, reject.field) for reject in rejects] == [(2, "power_w")]
+
+
+def test_amd_smi_tells_what_holds_a_clock_back(tmp_path: Path) -> None:
+    quiet = dict.fromkeys(("prochot_violation_status", "ppt_violation_status"), "NOT ACTIVE")
+    said: list[dict[str, Any]] = [
+        # an MI300 at its power limit; one whose memory is hot; newer: a word per partition and die
+        {"throttle": quiet | {"ppt_violation_status": "ACTIVE"}},
+        {"throttle": quiet | {"hbm_thermal_violation_status": "ACTIVE"}},
+        {
+            "throttle": quiet
+            | {
+                "gfx_clk_below_host_limit_thermal_violation_status": {
+                    "xcp_0": ["NOT ACTIVE", "ACTIVE", "N/A"],
+                    "xcp_1": ["N/A", "N/A", "N/A"],
+                }
+            }
+        },
+        {"throttle": quiet},
+        # a Radeon says N/A to each, and only that something holds it back
+        {"throttle": dict.fromkeys(quiet, "N/A"), "power": {"throttle_status": "THROTTLED"}},
+        {"throttle": "N/A"},
+        {},
+    ]
+    body = [
+        {"gpu": i, "usage": {"gfx_activity": {"value": 9, "unit": "%"}}} | one
+        for i, one in enumerate(said)
+    ]
+    path = tmp_path / "n1.json"
+    path.write_bytes(orjson.dumps(body))
+    rows, rejects, _ = read("rocm-smi", path)
+    assert rejects == []
+    found = [row.get("throttle_reasons") for row in rows]
+    assert found == [0x4, 0x20, 0x20, 0, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("speed", "generation"),
+    [(2.5, 1), (16, 4), (32.0, 5), (7, None), ("N/A", None)],
+)
+def test_amd_smi_tells_the_pcie_link(tmp_path: Path, speed: Any, generation: int | None) -> None:
+    told = speed if isinstance(speed, str) else {"value": speed, "unit": "GT/s"}
+    path = tmp_path / "n1.json"
+    path.write_bytes(orjson.dumps([{"gpu": 0, "pcie": {"width": 8, "speed": told}}]))
+    rows, rejects, _ = read("rocm-smi", path)
+    assert rejects == []
+    assert (rows[0]["pcie_width"], rows[0].get("pcie_gen")) == (8, generation)
+
+
+@pytest.mark.parametrize(
+    ("pending", "failed", "health"),
+    [
+        ("No", "No", None),
+        ("Yes", "No", "memory rows wait for a reset to be remapped"),
+        ("Yes", "Yes", "remapping of memory rows failed"),
+        ("[N/A]", "[N/A]", None),
+    ],
+)
+def test_memory_that_could_not_be_remapped_is_told(
+    tmp_path: Path, pending: str, failed: str, health: str | None
+) -> None:
+    csv = written(
+        tmp_path,
+        "n1.csv",
+        "timestamp, uuid, remapped_rows.correctable, remapped_rows.uncorrectable, "
+        "remapped_rows.pending, remapped_rows.failure\n"
+        f"2025/06/02 10:00:00.000, GPU-cccc0000, 1, 2, {pending}, {failed}\n",
+    )
+    xml = written(
+        tmp_path,
+        "n1.xml",
+        '<?xml version="1.0" ?><nvidia_smi_log><timestamp>Fri Aug  4 11:44:30 2023</timestamp>'
+        '<gpu id="00000000:01:00.0"><uuid>GPU-cccc0000</uuid><remapped_rows>'
+        "<remapped_row_corr>1</remapped_row_corr><remapped_row_unc>2</remapped_row_unc>"
+        f"<remapped_row_pending>{pending}</remapped_row_pending>"
+        f"<remapped_row_failure>{failed}</remapped_row_failure>"
+        "</remapped_rows></gpu></nvidia_smi_log>",
+    )
+    for path in (csv, xml):
+        (row,), rejects, _ = read("nvidia-smi", path)
+        assert rejects == []
+        assert row["remapped_rows"] == 3
+        assert row.get("health") == health

@@ -93,6 +93,68 @@ def test_gpu_hours_are_devices_times_run_time(read: Callable[..., Read]) -> None
     assert stated.notes == ["columns not used: duration"]
 
 
+def test_a_clock_without_a_calendar_gives_run_times(read: Callable[..., Read]) -> None:
+    mapping = {"run_time": "gone_s-came_s"}
+    got = read(
+        "job_id,gpus,came_s,gone_s\na,8,100,7300\nb,8,,9\nc,1,9,5\nd,2,5,5\n", mapping=mapping
+    )
+    assert [(r["job_id"], r["gpu_hours"]) for r in got.rows] == [("a", 16.0), ("b", None), ("d", 0)]
+    (reject,) = got.rejects
+    assert (reject.row, reject.field) == (4, "run_time")
+    assert reject.reason == "expected a difference of at least 0, found '5' - '9'"
+    # A name that has a minus itself is one column.
+    named = read("job_id,gpus,run-time\na,8,2\n", mapping={"run_time": "run-time"}, time_unit="s")
+    assert named.rows[0]["gpu_hours"] == pytest.approx(16 / 3600)
+    with pytest.raises(InputError, match="there is no column 'away'"):
+        read("job_id,gpus,came_s\na,8,1\n", mapping={"run_time": "came_s-away"})
+    with pytest.raises(InputError, match="added twice"):
+        read("job_id,gpus,came_s\na,8,1\n", mapping={"run_time": "came_s-came_s"})
+    with pytest.raises(InputError, match="name is a text, not a sum"):
+        read("job_id,gpus,hours\na,8,1\n", mapping={"name": "job_id-hours"})
+
+
+@pytest.mark.parametrize(
+    ("column", "half"), [("gpu_milli", "500"), ("gpu_percent", "50"), ("gpu_fraction", "0.5")]
+)
+def test_parts_of_devices_count_as_such(read: Callable[..., Read], column: str, half: str) -> None:
+    one = {"gpu_milli": "1000", "gpu_percent": "100", "gpu_fraction": "1"}[column]
+    got = read(
+        f"job_id,gpus,hours,{column}\na,1,4,{half}\nb,8,4,{one}\nc,0,4,0\nd,1,4,\ne,1,4,9999\n"
+    )
+    assert [(r["world_size"], r["gpu_hours"]) for r in got.rows] == [
+        (None, 2.0), (8, 32.0), (0, 0.0), (None, None),
+    ]  # fmt: skip
+    assert [(r.row, r.field) for r in got.rejects] == [(6, "gpu_share")]
+
+
+def test_means_of_devices_need_not_be_whole(read: Callable[..., Read]) -> None:
+    got = read("team,used,hours\na,58.25,2\nb,8,2\n", mapping={"devices": "used"})
+    assert [(r["world_size"], r["gpu_hours"]) for r in got.rows] == [(None, 116.5), (8, 16.0)]
+
+
+def test_gpu_time_is_taken_as_stated(read: Callable[..., Read]) -> None:
+    got = read("job_id,gpus,duration_s,gpu_time_s\na,8,3600,7200\n")
+    assert [(r["world_size"], r["gpu_hours"]) for r in got.rows] == [(8, 2.0)]
+    assert got.notes == ["GPU-hours are the GPU-time of each row"]
+
+
+def test_a_job_that_waits_held_nothing(read: Callable[..., Read]) -> None:
+    got = read("job_id,state,gpus,hours\na,PENDING,8,\nb,Failed,8,\nc,,8,\n")
+    assert [r["gpu_hours"] for r in got.rows] == [0.0, None, None]
+
+
+def test_sums_by_final_state_are_a_job_each(read: Callable[..., Read]) -> None:
+    # More than the years that a duration of one job can have.
+    text = "id,complete_gpu_time,cancel_gpu_time,fail_gpu_time\na,39994296320,3600,\nTotal,1,1,1\n"
+    got = read(text, time_unit="s", mapping={"job_id": "id", "cluster": "id"})
+    assert [(r["job_id"], r["cluster"], r["state"], r["gpu_hours"]) for r in got.rows] == [
+        ("a:completed", "a", "completed", pytest.approx(39994296320 / 3600)),
+        ("a:cancelled", "a", "cancelled", 1.0),
+        ("a:failed", "a", "failed", None),
+    ]
+    assert [r.row for r in got.rejects] == [3]
+
+
 def test_a_usage_table_without_jobs(read: Callable[..., Read]) -> None:
     got = read("month,team,gpu_hours\n2025-01,a,1\nN/A,b,2\n")
     assert [(r["job_id"], r["period"], r["team"]) for r in got.rows] == [

@@ -40,7 +40,11 @@ class Read:
 
     def __init__(self, kind: str, path: Path, **options: Any) -> None:
         self.batches = list(connector(kind).read(path, Options(**options)))
-        self.rows = [r for b in self.batches for r in b.rows.to_pylist()]
+        stored = {b.table == "held_prices": b for b in self.batches}
+        self.rows = [
+            r for b in self.batches if b.table != "held_prices" for r in b.rows.to_pylist()
+        ]
+        self.held = stored[True].rows.to_pylist() if True in stored else []
         self.rejects = [r for b in self.batches for r in b.rejects]
         self.notes = [n for b in self.batches for n in b.notes]
 
@@ -67,7 +71,7 @@ class TestFocus:
         got = Read("focus", path)
         assert not got.rejects
         assert len(got.rows) == len(want) == 400
-        assert [row["line"] for row in got.rows] == [row["Id"] for row in want]
+        assert [row["line"].split("~")[0] for row in got.rows] == [row["Id"] for row in want]
         for ours, theirs in COSTS.items():
             assert [row[ours] for row in got.rows] == [Decimal(row[theirs]) for row in want]
         for row, theirs in zip(got.rows, want, strict=True):
@@ -138,13 +142,14 @@ class TestFocus:
         small, large = tmp_path / "a.csv", tmp_path / "b.csv"
         small.write_text(first)
         large.write_text(self.HEAD + self.row("9", "9", "new") + self.row("1", "1") * 2)
-        assert ingest_file(lake, "focus", small, Options()).accepted == {"charges": 2}
-        assert ingest_file(lake, "focus", large, Options()).accepted == {"charges": 1}
+        assert ingest_file(lake, "focus", small, Options()).accepted["charges"] == 2
+        assert ingest_file(lake, "focus", large, Options()).accepted["charges"] == 1
 
     def test_a_line_that_repeats_its_id_is_rejected(self, read: Callable[..., Read]) -> None:
         head = "Id,ProviderName,BilledCost,EffectiveCost\n"
         got = read("focus", head + "7,AWS,1,1\n7,AWS,1,1\n7,AWS,2,2\n")
-        assert [(r["line"], r["billed_cost"]) for r in got.rows] == [("7", 1), ("7#2", 2)]
+        assert [(r["line"][:2], r["billed_cost"]) for r in got.rows] == [("7~", 1), ("7~", 2)]
+        assert len({r["line"] for r in got.rows}) == 2
         assert [(r.row, r.field) for r in got.rejects] == [(3, "line")]
 
     def test_parquet_with_types(self, tmp_path: Path) -> None:
@@ -377,20 +382,29 @@ class TestPrices:
             + "D,H100,SXM,eu,on-demand,1,,0,2026-11-01\n"
             + "E,H100,SXM,eu,on-demand,1,,25,2026-11-01\n"
             + "F,H100,SXM,eu,on-demand,1,,0.25,2026-11-01\n"
-            + "G,B200,SXM,eu,on-demand,1,,90,2026-11-01\n"
+            + "G,B200,SXM,eu,on-demand,1,,20,2026-11-01\n"
         )
         got = read("prices", text)
         assert {r["provider"]: r["usd_per_gpu_hour"] for r in got.rows} == {
             "A": 3,
             "B": Decimal("1.5"),
             "C": Decimal("2.5"),
-            "G": 90,
+            "G": 20,
         }
         assert {r["term"] for r in got.rows} == {"on-demand", "spot"}
         assert [r.row for r in got.rejects] == [5, 6, 7]
         assert all("held for a person to accept" in r.reason for r in got.rejects)
-        taken = read("prices", text, extra={"accept_prices": "True"})
+        assert {(r["provider"], r["usd_per_gpu_hour"]) for r in got.held} == {
+            ("D", Decimal(0)),
+            ("E", Decimal(25)),
+            ("F", Decimal("0.25")),
+        }
+        taken = read("prices", text, extra={"accept_prices": "ann"})
         assert len(taken.rows) == 7
+        assert not taken.held
+        accepted = {r["provider"]: (r["accepted_by"], r["held_because"]) for r in taken.rows}
+        assert accepted["D"] == ("ann", "a price of 0")
+        assert accepted["A"] == (None, None)
         assert not taken.rejects
 
     def test_the_command_accepts_them(self, tmp_path: Path, steptax: Callable[..., Any]) -> None:
@@ -450,8 +464,33 @@ class TestPrices:
             ("Lambda", "H100", Decimal("2.99"))
         ]
         assert [(r.row, r.field) for r in got.rejects] == [(3, "gpu_model")]
+        assert got.rows[0]["term"] == "on-demand"
         with pytest.raises(InputError, match="no column for provider"):
             read("prices", text)
+
+    def test_spot_prices_of_a_catalogue_are_offers_too(self, read: Callable[..., Read]) -> None:
+        text = (
+            "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,"
+            "SpotPrice,Region,AvailabilityZone\n"
+            "p5.48xlarge,H100,8.0,192,2048,x,55.04,20.0,us-east-1,us-east-1a\n"
+            "p5.48xlarge,H100,8.0,192,2048,x,55.04,,us-west-2,us-west-2a\n"
+            "p4d.24xlarge,A100,8.0,96,1152,x,,16.0,us-east-1,us-east-1a\n"
+            "p4d.24xlarge,A100,8.0,96,1152,x,,,us-east-2,us-east-2a\n"
+            "p4d.24xlarge,A100,8.0,96,1152,x,1,cheap,us-east-2,us-east-2a\n"
+        )
+        got = read("prices", text, extra={"observed_on": "2026-11-01", "provider": "AWS"})
+        assert {
+            (r["gpu_model"], r["region"], r["term"], r["usd_per_gpu_hour"]) for r in got.rows
+        } == {
+            ("H100", "us-east-1", "on-demand", Decimal("6.88")),
+            ("H100", "us-east-1", "spot", Decimal("2.5")),
+            ("H100", "us-west-2", "on-demand", Decimal("6.88")),
+            ("A100", "us-east-1", "spot", Decimal(2)),
+        }
+        assert [(r.row, r.field) for r in got.rejects] == [
+            (5, "usd_per_gpu_hour"),
+            (6, "spot_usd_per_hour"),
+        ]
 
     def test_a_price_that_may_be_of_either_is_asked_about(self, read: Callable[..., Read]) -> None:
         text = "provider,gpu_model,gpus,price,date\nA,H100,8,24,2026-11-01\n"

@@ -94,7 +94,7 @@ class TestRealFiles:
             "inspector send busbw in DP Group 0",
             "inspector send time in DP Group 0",
         ]
-        assert {(r["host"], r["gpu_uuid"]) for r in found} == {("node-0", "GPU0")}
+        assert {(r["host"], r["gpu_uuid"]) for r in found} == {("node-0", "GPU0 of node-0")}
 
 
 class TestForms:

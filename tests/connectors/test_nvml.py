@@ -204,6 +204,36 @@ def test_link_errors_add_up_and_links_that_are_down_are_not_counted() -> None:
     assert (found["nvlink_up"], found["nvlink_errors"]) == (11, (1 << 33) + 5)
 
 
+def test_link_errors_of_a_generation_that_counts_them_by_link() -> None:
+    device = a100()
+    device["links"] = [1, 1, 0]
+    device["fields"] = {82: 44, (208, 0): 3, (208, 2): 1, (211, 1): 20, (215, 1): 100}
+    nvml = FakeNvml(device, t4())
+    sampler = reader(nvml)
+    found = rows(sampler.sample())
+    assert found[0]["nvlink_errors"] == 124
+    assert found[0]["memory_temperature_c"] == 44.0
+    # the T4 has no links: nobody asks for their fields
+    assert "nvlink_errors" not in found[1]
+    assert nvml.calls["nvmlDeviceGetFieldValues"] == 3
+
+
+@pytest.mark.parametrize(
+    ("told", "health"),
+    [
+        ((1, 2, 0, 0), None),
+        ((1, 2, 1, 0), "memory rows wait for a reset to be remapped"),
+        ((1, 2, 1, 1), "remapping of memory rows failed"),
+    ],
+)
+def test_memory_that_could_not_be_remapped_is_told(told: tuple[int, ...], health: str) -> None:
+    device = a100() | {"RemappedRows": told}
+    (row,) = rows(reader(FakeNvml(device)).sample())
+    assert row["remapped_rows"] == 3
+    assert row.get("health") == health
+    assert row["power_w"] == 67.03
+
+
 def test_a_sample_costs_few_calls() -> None:
     nvml = FakeNvml(*(a100() for _ in range(8)))
     for index, device in enumerate(nvml.devices):
@@ -326,6 +356,8 @@ def test_a_recording_gives_the_same_rows(tmp_path: Path) -> None:
     live = lake.read("device_samples").to_pylist()
     again = [r for b in connector("nvml").read(path, Options()) for r in b.rows.to_pylist()]
     assert len(again) == len(live) == 36
+    for found in (live, again):
+        found.sort(key=lambda row: (row["gpu_uuid"], row["ts_us"]))
     for row, twin in zip(again, live, strict=True):
         for name in set(row) - {"source_row"}:
             assert row[name] == twin[name], name

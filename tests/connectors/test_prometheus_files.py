@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from steptax.app.compute.device_time import device_time, judge, stale_samples
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch
 from steptax.connectors.base import Options
 from steptax.connectors.registry import connector
+from tests.compute.device_rows import series as samples_of
 
 Shared = Callable[[str], Path]
 BEGIN_S = 1_746_000_000
@@ -248,30 +250,27 @@ def test_values_of_a_hung_exporter_are_not_observed(shared: Shared, tmp_path: Pa
     folder = "cases/22-stale-values-after-failure"
     wanted = _expected(shared(f"{folder}/expected.md"))
     batches = answer(tmp_path, *_hung(shared(f"{folder}/gpu.csv")))
-    found = rows(batches)
-    assert len(found) == wanted["observed_minutes"]
-    stale = rejects(batches)
-    assert len(stale) == wanted["stale_minutes"]
-    assert all("expected a fresh sample" in reason for _, reason in stale)
-    busy = sum(r["util_ratio"] > 0.5 for r in found) / 60
-    assert busy == pytest.approx(wanted["busy_gpu_hours"], abs=1e-4)
+    assert not rejects(batches)
+    samples = samples_of(rows(batches))
+    found = device_time(samples, judge(samples))
+    assert found.stale_us == wanted["stale_minutes"] * 60 * US
+    assert found.busy_us == wanted["observed_minutes"] * 60 * US
+    assert found.busy_us / US / 3600 == pytest.approx(wanted["busy_gpu_hours"], abs=1e-4)
 
 
 def test_a_hung_exporter_is_seen_across_windows(shared: Shared, tmp_path: Path) -> None:
     path = shared("cases/22-stale-values-after-failure/gpu.csv")
-    kept, stale = 0, 0
+    kept: list[dict[str, Any]] = []
     for start in range(-60, 5400, 300):
         window = {
             "read_from_us": (BEGIN_S + start - 900) * US,
             "start_us": (BEGIN_S + start) * US,
             "end_us": (BEGIN_S + start + 300) * US,
         }
-        batches = answer(tmp_path, *_hung(path), window=window)
-        kept += len(rows(batches))
-        stale += sum("fresh" in reason for _, reason in rejects(batches))
-    assert kept + stale == 90
-    # What was stored before the tenth repetition cannot be taken back.
-    assert 40 <= kept <= 40 + 10
+        kept += rows(answer(tmp_path, *_hung(path), window=window))
+    assert len(kept) == 90
+    # No window holds the run, but what was stored does: none of it counts as observed.
+    assert stale_samples(samples_of(kept)).sum() == 50
 
 
 def _hung(path: Path) -> list[dict[str, Any]]:
@@ -440,17 +439,6 @@ def test_a_counter_that_begins_again_is_told(tmp_path: Path) -> None:
     assert "energy counters began again 1 times" in notes(batches)
 
 
-def test_what_moves_in_one_value_is_fresh(tmp_path: Path) -> None:
-    times = [BEGIN_S + 30 * i for i in range(40)]
-    names = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP")
-    still = [series(name, [(t, 30) for t in times]) for name in names]
-    energy = series("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", [(t, t) for t in times])
-    assert len(rows(answer(tmp_path, *still, energy))) == 40
-    assert len(rows(answer(tmp_path, *still))) == 1
-    few = [series(name, [(t, 30) for t in times[:10]]) for name in names]
-    assert len(rows(answer(tmp_path, *few))) == 10
-
-
 def test_warnings_errors_and_damage(tmp_path: Path) -> None:
     good = series("DCGM_FI_DEV_GPU_TEMP", [(BEGIN_S, 61)])
     batches = answer(tmp_path, good, warnings=["a store did not answer"])
@@ -487,3 +475,77 @@ def test_a_long_answer_is_one_line(tmp_path: Path) -> None:
     assert (tmp_path / "answer.json").stat().st_size > 1 << 20
     assert len(rows(batches)) == 90_000
     assert not rejects(batches)
+
+
+NCCL = {
+    "version": "v5.1",
+    "slurm_job_id": "4711",
+    "node": "node-0",
+    "gpu": "GPU0",
+    "comm_name": "DP Group 0",
+    "n_nodes": "1",
+    "nranks": "4",
+    "collective": "AllReduce",
+    "message_size": "4-5GB",
+    "algo_proto": "Ring_ll",
+}
+
+
+def test_gauges_of_nccl_inspector_are_a_figure_per_window(tmp_path: Path) -> None:
+    values = [(BEGIN_S + 30 * i, 600 + i) for i in range(41)]
+    window = {
+        "read_from_us": (BEGIN_S + 300) * US,
+        "start_us": (BEGIN_S + 600) * US,
+        "end_us": (BEGIN_S + 1200) * US,
+    }
+    busbw = series("nccl_bus_bandwidth_gbs", [*values, (BEGIN_S + 900, "NaN")], **NCCL)
+    found = answer(tmp_path, busbw, window=window)
+    [row] = rows(found, "bench_results")
+    # Those after the begin of the window: 621 to 640.
+    assert (row["n"], row["value"], row["unit"]) == (20, 630.5, "GB/s")
+    assert (row["p5"], row["p95"]) == (pytest.approx(621.95), pytest.approx(639.05))
+    assert row["run_id"] == "4711#2025-04-30T08:10:00Z"
+    assert (row["host"], row["gpu_uuid"], row["size"]) == ("node-0", "GPU0 of node-0", "4-5GB")
+    assert (row["ranks"], row["measured_at_us"]) == (4, (BEGIN_S + 600) * US)
+    assert not rejects(found)
+
+
+def test_older_gauges_of_nccl_inspector_are_collectives(tmp_path: Path) -> None:
+    labels = {
+        "slurm_job": "4711",
+        "comm_id": "0xab",
+        "rank": "2",
+        "nranks": "8",
+        "collective": "AllGather",
+        "coll_sn": "17",
+    }
+    times = [BEGIN_S + 30 * i for i in range(4)]
+    found = answer(
+        tmp_path,
+        series("nccl_bus_bandwidth_gbs", [(t, 320.5) for t in times], **labels),
+        series("nccl_collective_exec_time_microseconds", [(t, 912) for t in times], **labels),
+        series("nccl_bus_bandwidth_gbs", [(times[0], 1)], coll_sn="1"),
+    )
+    [row] = rows(found, "collectives")
+    assert (row["job_id"], row["comm_id"], row["op"]) == ("4711", "0xab", "all_gather")
+    assert (row["seq"], row["rank"], row["n_ranks"]) == (17, 2, 8)
+    assert (row["busbw_gb_per_s"], row["duration_us"]) == (320.5, 912)
+    assert [reason for _, reason in rejects(found)] != []
+
+
+def test_counters_of_ports_that_begin_again_are_told(tmp_path: Path) -> None:
+    port = {"device": "mlx5_0", "port": "1", "instance": "node-a:9100"}
+    values = [5, 9, 14, 3, 8, 2]
+    found = answer(
+        tmp_path,
+        *(
+            series(
+                f"node_infiniband_port_data_{way}_bytes_total",
+                [(BEGIN_S + 15 * i, v) for i, v in enumerate(values)],
+                **port,
+            )
+            for way in ("received", "transmitted")
+        ),
+    )
+    assert "counters of ports began again 2 times" in notes(found)
+    assert [r["received_bytes"] for r in rows(found, "port_samples")] == values

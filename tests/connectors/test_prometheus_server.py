@@ -19,6 +19,8 @@ import requests
 
 from steptax.app.errors import InputError
 from steptax.app.lake import Lake
+from steptax.app.views.sampling import sample_gaps
+from steptax.app.views.workspace import open_workspace
 from steptax.app.watch import Refused, Stored
 from steptax.app.watch_server import ServerWatch
 from steptax.connectors.asking import TRIES
@@ -250,13 +252,16 @@ def test_the_environment_authorises(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen[0]["headers"] == {"Authorization": "Bearer abc"}
 
 
-def test_an_empty_window_leaves_a_mark(tmp_path: Path) -> None:
+def test_an_empty_window_is_said_and_no_fault(tmp_path: Path) -> None:
     [(name, body)] = Script(good()).windows(window(60)).items()
     path = tmp_path / name
     path.write_bytes(body)
     [batch] = READER.read(path, Options())
     assert batch.rows.num_rows == 0
-    assert "from 1746000000.000 to 1746000060.000, found nothing" in batch.rejects[0].reason
+    assert not batch.rejects
+    assert batch.notes == (
+        "there are no samples of devices or ports from 1746000000.000 to 1746000060.000",
+    )
 
 
 # --- a real server
@@ -271,13 +276,18 @@ def _scraped() -> Iterator[tuple[str, int, float, float]]:
 
 
 class Real:
-    """A server of its own on the samples in ``folder``, that can be killed and started again."""
+    """A server of its own on the samples in ``folder``, that can be killed and started again.
 
-    def __init__(self, program: str, folder: Path) -> None:
+    ``more`` are further arguments; ``asking`` is how it is asked whether it is ready.
+    """
+
+    def __init__(self, program: str, folder: Path, *more: str, **asking: Any) -> None:
+        self._asking = asking
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        self.port = port
+        self.url = f"{'https' if 'verify' in asking else 'http'}://localhost:{port}"
         self._log = folder / "log"
         self._command = [
             program,
@@ -285,6 +295,7 @@ class Real:
             f"--storage.tsdb.path={folder / 'data'}",
             "--storage.tsdb.retention.time=100y",
             f"--web.listen-address=127.0.0.1:{port}",
+            *more,
         ]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -293,7 +304,10 @@ class Real:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
         while self._process.poll() is None:
             try:
-                if requests.get(f"{self.url}/-/ready", timeout=5).status_code == 200:
+                if (
+                    requests.get(f"{self.url}/-/ready", timeout=5, **self._asking).status_code
+                    == 200
+                ):
                     return
             except requests.ConnectionError:
                 pass
@@ -306,12 +320,11 @@ class Real:
             self._process.wait()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
+def scraped_before(folder: Path) -> str:
+    """Write the samples into ``folder`` as a server keeps them; the program of the server."""
     program, tool = shutil.which("prometheus"), shutil.which("promtool")
     if program is None or tool is None:
         pytest.skip("there is no Prometheus server here (Debian: package prometheus)")
-    folder = tmp_path_factory.mktemp("prometheus")
     samples = list(_scraped())
     lines = []
     for name, column in (("DCGM_FI_DEV_POWER_USAGE", 2), ("DCGM_FI_DEV_GPU_UTIL", 3)):
@@ -328,7 +341,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
         capture_output=True,
     )
     (folder / "config.yml").write_text("global: {}\n")
-    found = Real(program, folder)
+    return program
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    found = Real(scraped_before(folder), folder)
     found.start()
     try:
         yield found
@@ -406,14 +425,23 @@ class TestRealServer:
         stored = _stored(watch)
         server.stop()
         now_s += 600
+        ws = open_workspace(tmp_path / "lake")
         try:
             assert [type(found) for found in watch.look()] == [Refused]
+            # While it is away, the pages say since when nothing is known.
+            [away] = sample_gaps(ws, now_us=round(now_s * US))
+            assert (away.start_us, away.devices, away.is_open) == ((BEGIN_S + 600) * US, 2, True)
         finally:
             server.start()
         now_s = BEGIN_S + 3000.0
         stored += _stored(watch)
         assert stored == len(list(_scraped()))
         assert _stored(watch) == 0
+        # What was caught up is no gap; what nobody ever scraped stays one.
+        gaps = sample_gaps(ws, now_us=(BEGIN_S + 2400) * US)
+        assert [(g.start_us, g.end_us, g.devices, g.is_open) for g in gaps] == [
+            ((BEGIN_S + 885) * US, (BEGIN_S + 1500) * US, 1, False)
+        ]
 
 
 def _stored(watch: ServerWatch) -> int:

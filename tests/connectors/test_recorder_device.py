@@ -323,6 +323,36 @@ def test_only_full_collections_are_seen_on_the_device_and_only_where_it_was_idle
     assert (second["gc_us"], second["compute_us"]) == (0, 1_300)
 
 
+def test_own_time_in_a_collective_is_the_devices_before_its_library_is_called(
+    rec: StepRecorder, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Library:
+        """As far as the recorder looks at torch.distributed, whose calls only launch."""
+
+        def allreduce(self) -> Library:
+            device.launch(2_000)
+            return self
+
+        def wait(self) -> None:
+            device.go(1)
+
+    library = Library()
+    fake = SimpleNamespace(ProcessGroup=Library, Work=Library)
+    monkeypatch.setitem(sys.modules, "torch.distributed", fake)
+    with rec.step(0):
+        with rec.phase("compute"):
+            device.launch(1_000)
+        with rec.collective():
+            device.launch(300)  # gradients are packed
+            library.allreduce().wait()
+            device.launch(70)  # and unpacked
+    device.catch_up()
+    rec.close()
+    [row] = steps(tmp_path)
+    assert (row["compute_us"], row["collective_us"], row["comm_us"]) == (1_000, 370, 2_000)
+    assert row["duration_us"] == 3_370
+
+
 def test_nothing_is_asked_during_a_graph_capture(
     rec: StepRecorder, device: Device, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_step_is_split_into_its_phases(rec: StepRecorder, time: Time, tmp_path
         "h2d_us": 30,
         "gc_us": 0,
         "other_us": 3,
+        "collective_us": None,
         "tokens": 1_024,
         "seq_sq_sum": 64_600,
         "loss": 2.5,

@@ -172,7 +172,7 @@ class TestLayouts:
         "2025-03-03T03:00:00|02:00:00|gres/gpu=8"
     )
 
-    @pytest.mark.parametrize("mark", ["|", "\t", ";", "^", "~~", "%%"])
+    @pytest.mark.parametrize("mark", ["|", "\t", ";", "^", "~~", "%%", ",", "\x1f", "\x01", "||"])
     def test_any_separator(self, read: Callable[..., Read], mark: str) -> None:
         got = read((HEAD + self.LINE + "\n").replace("|", mark))
         assert got.hours() == {"7": 16.0}
@@ -186,6 +186,57 @@ class TestLayouts:
         assert got.hours()["7"] == 16.0
         assert got.jobs["8"]["name"] == "x|y"
         assert not got.rejects
+
+    @pytest.mark.parametrize("mark", ["|", "\t", "\x1f", ";", "^"])
+    def test_any_separator_without_a_header(self, read: Callable[..., Read], mark: str) -> None:
+        got = read((self.LINE + "\n").replace("|", mark))
+        assert got.hours() == {"7": 16.0}
+        assert got.jobs["7"]["start_us"] == us(2025, 3, 3, 1)
+
+    def test_a_separator_that_values_hold_is_told(self, read: Callable[..., Read]) -> None:
+        text = (HEAD + self.LINE).replace("|", ",")
+        got = read(f"{text},cpu=8\n{text.splitlines()[1]}\n")
+        assert got.hours() == {"7": 16.0}
+        assert [(r.row, r.field) for r in got.rejects] == [(2, "line")]
+
+    @pytest.mark.parametrize(
+        ("start", "end"),
+        [
+            ("2025-03-03T01:00:00", "2025-03-03T03:00:00"),
+            ("2025-03-03 01:00:00", "2025-03-03 03:00:00"),
+            ("2025-03-03T01:00:00Z", "2025-03-03T03:00:00Z"),
+            ("2025-03-03T02:00:00+0100", "2025-03-03T04:00:00+01:00"),
+            ("1740963600", "1740970800"),
+        ],
+    )
+    def test_times_in_any_format(self, read: Callable[..., Read], start: str, end: str) -> None:
+        line = self.LINE.replace("2025-03-03T01:00:00", start).replace("2025-03-03T03:00:00", end)
+        job = read(f"{HEAD}{line}\n").jobs["7"]
+        assert (job["start_us"], job["end_us"]) == (us(2025, 3, 3, 1), us(2025, 3, 3, 3))
+
+    @pytest.mark.parametrize("never", ["Unknown", "None", "", "0", "1970-01-01T01:00:00"])
+    def test_a_job_that_never_started_held_nothing(
+        self, read: Callable[..., Read], never: str
+    ) -> None:
+        got = read(
+            f"{HEAD}7|n|ann|a|gpu|CANCELLED by 1001|2025-03-03T00:00:00|{never}|"
+            "2025-03-03T03:00:00|00:00:00|\n"
+        )
+        assert got.hours() == {"7": 0.0}
+        assert (got.jobs["7"]["state"], got.jobs["7"].get("start_us")) == ("cancelled", None)
+
+    @pytest.mark.parametrize(
+        ("elapsed", "hours"),
+        [
+            ("02:00:00", 16.0), ("1-02:00:00", 208.0), ("30:00.500", 4.0011), ("7200", 16.0),
+            ("UNLIMITED", 16.0), ("INVALID", 16.0), ("", 16.0),
+        ],
+    )  # fmt: skip
+    def test_run_times_in_any_format(
+        self, read: Callable[..., Read], elapsed: str, hours: float
+    ) -> None:
+        got = read(f"{HEAD}{self.LINE.replace('02:00:00|gres', f'{elapsed}|gres')}\n")
+        assert got.hours() == pytest.approx({"7": hours}, abs=1e-4)
 
     def test_columns_of_fixed_width(self, read: Callable[..., Read]) -> None:
         got = read(
@@ -251,6 +302,20 @@ class TestJobs:
             assert got.hours() == {"5": 8.0}
             assert got.jobs["5"]["state"] == "completed"
 
+    def test_steps_are_no_jobs(self, read: Callable[..., Read]) -> None:
+        span = ("2025-03-01T00:00:00", "2025-03-01T02:00:00", "02:00:00")
+        ids = ("5", "5.batch", "5.extern", "5.0", "5.interactive", "6_1", "6_1.batch", "6_1.12")
+        got = read(HEAD + "".join(self.line(job, *span) for job in ids))
+        assert got.hours() == {"5": 8.0, "6_1": 8.0}
+
+    def test_slices_of_a_device_are_not_whole_ones(self, read: Callable[..., Read]) -> None:
+        line = self.line("5", "2025-03-01T00:00:00", "2025-03-01T02:00:00", "02:00:00")
+        sliced = line.replace("gres/gpu=4", "gres/gpu:3g.20gb=4,gres/gpu=4").replace("|gpu|", "|q|")
+        got = read(HEAD + sliced)
+        assert got.hours() == {}
+        assert got.jobs["5"].get("world_size") is None
+        assert any("MIG slices were held" in note for note in got.notes)
+
     def test_parts_of_a_heterogeneous_job_are_added(self, read: Callable[..., Read]) -> None:
         got = read(
             HEAD
@@ -265,7 +330,7 @@ class TestJobs:
         one = self.line("5_1", "2025-03-01T00:00:00", "2025-03-01T02:00:00", "02:00:00")
         rest = "5_[2-9%4]|n|ann|a|gpu|PENDING|2025-03-01T00:00:00|Unknown|Unknown|00:00:00|\n"
         got = read(HEAD + one + rest)
-        assert got.hours() == {"5_1": 8.0, "5_[2-9%4]": 0.0}
+        assert got.hours() == {"5_1": 8.0} | {f"5_{task}": 0.0 for task in range(2, 10)}
 
     def test_the_same_id_on_two_clusters(self, read: Callable[..., Read]) -> None:
         head = "JobID|Cluster|State|Elapsed|AllocTRES\n"

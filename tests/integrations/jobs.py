@@ -1,8 +1,9 @@
 """Training jobs of four gloo processes, one of which is slow, in the way that is named.
 
 ``python jobs.py FRAMEWORK SLOW LAKE STEPS``: starts the ranks and waits for them. Slow is ``none``,
-``compute``, ``input``, ``staging`` (its part of the collective before it joins) or ``link`` (inside
-the collective); the slow one is rank 2. Imports nothing of the tests, so
+``compute``, ``input``, ``staging`` (before its collective), ``collective`` (in it, before it calls
+the communication library), ``behind`` (in it, behind that call), ``library`` (in the library) or
+``network`` (in the library, on all ranks); the slow one is rank 2. Imports nothing of the tests, so
 that it also runs where only the framework is installed.
 """
 
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 RANKS, SLOW_RANK, DELAY_S, WIDTH, BATCH = 4, 2, 0.06, 64, 4
+#: Links are probed in every so-manieth step.
+PROBED_STEPS = 8
 
 
 def free_port() -> int:
@@ -71,7 +74,8 @@ class Slow:
     """What this rank does more than the others."""
 
     def __init__(self, kind: str) -> None:
-        self.kind = kind if int(os.environ["RANK"]) == SLOW_RANK else "none"
+        is_slow = int(os.environ["RANK"]) == SLOW_RANK or kind == "network"
+        self.kind = kind if is_slow else "none"
 
     def compute(self) -> None:
         """Real work on the processor for the delay."""
@@ -93,10 +97,31 @@ class Slow:
         if self.kind == "staging":
             time.sleep(DELAY_S)
 
-    def link(self) -> None:
-        """A rank that is in its collective and does not get on: nobody does then."""
-        if self.kind == "link":
+    def collective(self) -> None:
+        """A collective that does something else before it calls the library."""
+        if self.kind == "collective":
             time.sleep(DELAY_S)
+
+    def behind(self) -> None:
+        """A collective that does something else once the library is through."""
+        if self.kind == "behind":
+            time.sleep(DELAY_S)
+
+    def library(self) -> None:
+        """Make the library itself slow: what it does with messages takes longer."""
+        if self.kind not in ("library", "network"):
+            return
+        import torch.distributed as dist
+
+        def late(original: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                time.sleep(DELAY_S)
+                return original(*args, **kwargs)
+
+            return call
+
+        for name in ("allreduce", "send", "recv"):
+            setattr(dist.ProcessGroup, name, late(getattr(dist.ProcessGroup, name)))
 
 
 def dataset(slow: Slow, rows: int, *, as_dict: bool = False) -> Any:
@@ -149,18 +174,23 @@ def run_loop(slow: Slow, steps: int) -> None:
         recorded_steps,
         recorder_from_environment,
     )
+    from steptax.connectors.recorder.integrations.probe import LinkProbe
 
     def reduce(packed: Any) -> None:
-        slow.link()
+        slow.collective()
         dist.all_reduce(packed)
+        slow.behind()
 
+    slow.library()
     dist.init_process_group("gloo")
     net = model(slow)
     optimiser = torch.optim.SGD(net.parameters(), lr=1e-3)
     loader = torch.utils.data.DataLoader(dataset(slow, BATCH * steps), batch_size=BATCH)
     with recorder_from_environment() as rec:
         join = recorded_calls(rec, reduce)
-        for _, (x, y) in recorded_steps(rec, loader):
+        probe = LinkProbe(rec, every=PROBED_STEPS, size_bytes=1 << 16)
+        for step, (x, y) in recorded_steps(rec, loader):
+            probe(step)
             with rec.phase("compute"):
                 loss = (net(x) - y).square().mean()
                 optimiser.zero_grad()
@@ -229,7 +259,7 @@ def run_lightning(slow: Slow, steps: int) -> None:
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), lr=1e-3)
 
-    callback = lightning_callback()
+    callback = lightning_callback(probe_links_every=PROBED_STEPS)
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=RANKS,
@@ -244,6 +274,7 @@ def run_lightning(slow: Slow, steps: int) -> None:
     loader = torch.utils.data.DataLoader(dataset(slow, BATCH * RANKS * steps), batch_size=BATCH)
     trainer.fit(Module(), loader)
     assert callback.gradients.seen == steps, callback.gradients.seen
+    assert callback.probe.probes == (steps - 1) // PROBED_STEPS, callback.probe.probes
     check(callback.recorder)
 
 
@@ -271,9 +302,10 @@ def run_hf(slow: Slow, steps: int) -> None:
         args=arguments,
         train_dataset=dataset(slow, BATCH * RANKS * steps, as_dict=True),
     )
-    callback = record(trainer)
+    callback = record(trainer, probe_links_every=PROBED_STEPS)
     trainer.train()
     assert callback.gradients.seen == steps, callback.gradients.seen
+    assert callback.probe.probes == (steps - 1) // PROBED_STEPS, callback.probe.probes
     check(callback.recorder)
 
 

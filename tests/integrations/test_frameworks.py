@@ -60,13 +60,28 @@ def test_a_rank_that_is_late_to_join_its_collective_is_named(
     assert card["phase"].startswith("other")
 
 
-def test_a_slow_link_is_communication_and_nobody_is_accused_of_it(
+@pytest.mark.parametrize("slow", ["collective", "behind", "library"])
+def test_a_rank_that_is_slow_in_its_collective_is_named(
+    slow: str, tmp_path: Path, steptax: Callable[..., Any]
+) -> None:
+    # All ranks leave the collective together: only when each called the library, and the probes of
+    # its links, tell who held up whom.
+    found = card_of("loop", slow, tmp_path / "recorded", steptax)
+    card = found["card"]
+    assert card["culprit_rank"] == SLOW_RANK
+    assert card["phase"].startswith("collective")
+    assert found["metrics"]["excess_ms"]["value"] > 0.5e3 * DELAY_S
+    named = any("link probes" in text for text in card["evidence_for"])
+    assert named == (slow == "library")
+
+
+def test_a_slow_network_is_communication_and_nobody_is_accused_of_it(
     tmp_path: Path, steptax: Callable[..., Any]
 ) -> None:
-    # All ranks arrive together and all are held up: their times cannot tell by whom.
-    found = card_of("loop", "link", tmp_path / "recorded", steptax)
+    found = card_of("loop", "network", tmp_path / "recorded", steptax)
     # On a busy machine some rank may be slow as well, by less.
     excess_ms = found["metrics"]["excess_ms"]["value"]
     assert excess_ms is None or excess_ms < 0.5e3 * DELAY_S
+    assert found["card"]["phase"] != "collective"
     shares = {line["bucket"]: line["share"] for line in found["ledger"]}
     assert max(shares, key=lambda name: shares[name] or 0) == "exposed_comm"

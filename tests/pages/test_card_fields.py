@@ -19,6 +19,7 @@ from steptax.app.charts.focus import (
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.lake import Lake
 from steptax.app.metrics import METRICS, help_of
+from steptax.app.views.card_text import card_as_text
 from steptax.app.views.job import job_view
 from steptax.app.views.models import JobView, StoppedRank
 from steptax.app.views.workspace import open_workspace
@@ -72,6 +73,16 @@ def test_what_is_missing_gives_its_reason_in_place_of_a_number(view: JobView) ->
 def test_without_a_culprit_there_is_no_rank_line(view: JobView) -> None:
     fields = by_key(card_fields(replace(view, card=replace(view.card, culprit_rank=None))))
     assert not {"culprit", "scope", "phase"} & set(fields)
+
+
+@pytest.mark.parametrize("kind", ["moving", "none", "untellable"])
+def test_without_a_culprit_no_cause_is_called_probable(view: JobView, kind: str) -> None:
+    assert by_key(card_fields(view))["probable_cause"].label == "probable cause"
+    calm = replace(view, card=replace(view.card, verdict=kind, culprit_rank=None))
+    assert by_key(card_fields(calm))["probable_cause"].label == "cause"
+    assert "probable" not in card_as_text(calm)
+    stage = replace(view, card=replace(view.card, verdict="stage", culprit_rank=None))
+    assert by_key(card_fields(stage))["probable_cause"].label == "probable cause"
 
 
 def test_many_culprits_are_counted(view: JobView) -> None:

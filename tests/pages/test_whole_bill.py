@@ -125,6 +125,9 @@ def test_a_bill_is_reconciled_on_the_page(lake: Lake, show: Show, text_of: Text)
     assert groups(at).loc["red", "cost"] == 50.0
     assert groups(at).loc["held by no job", "cost"] == 50.0
     assert "20.0 % of the effective cost is unexplained" in text_of(at)
+    assert costs["jobs, by resource"] == 50
+    (invoices,) = [f.value for f in at.dataframe if "by_category" in f.value.columns]
+    assert invoices[["invoice", "charges", "billed"]].to_numpy().tolist() == [["i", 2, 125]]
     lake.append(
         "charges",
         pa.Table.from_pylist([charges[0] | {"line": "x", "currency": "EUR"}]),

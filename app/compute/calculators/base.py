@@ -218,6 +218,8 @@ class Calculator(Generic[P, R]):
             if parameter.kind is Kind.REALS and value:
                 low, high = 1 - parameter.swing_ratio, 1 + parameter.swing_ratio
                 ends: list[Any] = [tuple(v * factor for v in value) for factor in (low, high)]
+            elif band is None and parameter.swing_ratio == 0:
+                continue
             elif parameter.kind in (Kind.REAL, Kind.INT) and (value or band):
                 low, high = band or _moved(parameter, value)
                 ends = [low, high]

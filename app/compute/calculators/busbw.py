@@ -10,6 +10,9 @@ from steptax.app.compute.collectives import Collective, busbw_factor, duration_s
 from steptax.app.compute.measure import Measure
 from steptax.app.errors import UserError
 
+#: Whoever has a time of a communicator knows how many ranks are in it.
+_COUNTED = 0.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Busbw(Result):
@@ -36,7 +39,9 @@ class Busbw(Result):
     "link carries and is not a share of it. GB is 10^9 bytes; a link in Gbit/s is 8 times GB/s.",
     parameters=(
         Parameter("collective", "", "operation", Kind.CHOICE, choices=tuple(Collective)),
-        Parameter("ranks", "", "ranks in the communicator", Kind.INT, minimum=2),
+        Parameter(
+            "ranks", "", "ranks in the communicator", Kind.INT, minimum=2, swing_ratio=_COUNTED
+        ),
         Parameter("size_bytes", "bytes", "message size S", above=0),
         Parameter("duration_ms", "ms", "time of one operation; needs the size", above=0),
         Parameter("algbw_gb_per_s", "GB/s", "algorithm bandwidth, instead of a time", above=0),

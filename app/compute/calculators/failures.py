@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.special import gammaincinv
-
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.money import PRICE, PRICE_HIGH, priced
 from steptax.app.compute.calculators.parameter import Kind, Parameter
+from steptax.app.compute.event_rate import rate_of_count, time_between
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.errors import UserError
 
@@ -104,7 +103,7 @@ def failures(
         lost = Measure.missing("GPU-hours", "the next failure comes before one is made good")
     else:
         lost = expected.map(lambda n: n * lost_per_failure_s / 3600 * gpus, "GPU-hours")
-    mtbf = _inverse(rate, gpus)
+    mtbf = time_between(rate, gpus)
     if mtbf.value is None:
         sentence = f"No failure was counted: {gpus:,} GPUs run at least {mtbf.low:.3g} h (95 %)."
     else:
@@ -114,7 +113,7 @@ def failures(
         sentence += "."
     return Failures(
         mtbf_h=mtbf,
-        mtbf_gpu_h=_inverse(rate, 1),
+        mtbf_gpu_h=time_between(rate),
         failures_per_day=per_day,
         expected_failures=expected,
         no_failure_ratio=none,
@@ -155,22 +154,7 @@ def _rate_per_gpu_h(
     if count is None or hours is None or observed_gpus is None:
         absent = "observed_h" if hours is None else "observed_gpus"
         raise UserError("expected beside a count of failures", where=absent)
-    exposure = hours * observed_gpus
-    low = float(gammaincinv(count, 0.025)) if count else 0.0
-    # None seen: the one-sided bound, as the rule of three has it.
-    high = float(gammaincinv(count + 1, 0.975 if count else 0.95))
-    said = () if count else ("no failure was counted: only the high end of the rate is known",)
-    return Measure(count / exposure, "1/h", low / exposure, high / exposure, warnings=said)
-
-
-def _inverse(rate: Measure, gpus: int) -> Measure:
-    """Mean time between failures of ``gpus``, h: falls as the rate rises, so its ends swap."""
-    low = None if rate.high is None else 1 / (rate.high * gpus)
-    if not rate.value:
-        return Measure(None, "h", low=low, reason="no failure was counted: only a bound is known")
-    return Measure(
-        1 / (rate.value * gpus), "h", low, None if not rate.low else 1 / (rate.low * gpus)
-    )
+    return rate_of_count(count, hours * observed_gpus)
 
 
 def _none_in(expected: Measure) -> Ratio:

@@ -59,7 +59,7 @@ class Parameter:
 
     ``minimum`` and ``maximum`` are allowed values; ``above`` is a bound that is not allowed.
     ``swing_ratio`` is by how much the sensitivity moves it, either way, where nothing better is
-    known.
+    known; 0 for what is counted and so known exactly.
     """
 
     name: str

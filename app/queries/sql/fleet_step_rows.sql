@@ -8,8 +8,8 @@ WITH newest AS (
 )
 SELECT
     s.job_id, s.attempt, s.step, s.rank, s.start_us, s.duration_us, s.compute_us, s.comm_us,
-    s.transfer_us, s.wait_us, s.input_us, s.checkpoint_us, s.h2d_us, s.gc_us, s.other_us, s.tokens,
-    s.seq_sq_sum, s.loss
+    s.transfer_us, s.wait_us, s.input_us, s.checkpoint_us, s.h2d_us, s.gc_us, s.other_us,
+    s.collective_us, s.tokens, s.seq_sq_sum, s.loss
 FROM steps s
 JOIN newest n ON s.job_id = n.job_id AND s.step = n.step AND s.attempt = n.attempt
 ORDER BY s.job_id, s.step, s.rank

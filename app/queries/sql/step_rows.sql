@@ -8,8 +8,8 @@ WITH newest AS (
 )
 SELECT
     s.attempt, s.step, s.rank, s.start_us, s.duration_us, s.compute_us, s.comm_us, s.transfer_us,
-    s.wait_us, s.input_us, s.checkpoint_us, s.h2d_us, s.gc_us, s.other_us, s.tokens, s.seq_sq_sum,
-    s.loss
+    s.wait_us, s.input_us, s.checkpoint_us, s.h2d_us, s.gc_us, s.other_us, s.collective_us,
+    s.tokens, s.seq_sq_sum, s.loss
 FROM steps s
 JOIN newest n ON s.step = n.step AND s.attempt = n.attempt
 ORDER BY s.step, s.rank

@@ -15,6 +15,7 @@ from typing import Any
 from steptax.connectors.recorder.integrations.cycle import StepCycle
 from steptax.connectors.recorder.integrations.ddp import GradientTimer
 from steptax.connectors.recorder.integrations.environment import recorder_from_environment
+from steptax.connectors.recorder.integrations.probe import LinkProbe
 from steptax.connectors.recorder.integrations.quiet import quiet
 
 
@@ -39,6 +40,7 @@ def hf_callback(
     job_id: str | None = None,
     *,
     trainer: Any = None,
+    probe_links_every: int | None = None,
     **options: Any,
 ) -> Any:
     """A callback that records each optimiser step; raises ImportError without transformers.
@@ -47,6 +49,7 @@ def hf_callback(
     size are those of the training arguments. A step lasts from the end of the one before to its
     own end: first the wait for its batches, then compute. The loss is the one that the Trainer
     logs, at the steps at which it does: a mean over the steps since the last.
+    ``probe_links_every`` so many steps the links between the ranks are probed (see `LinkProbe`).
     """
     from transformers import TrainerCallback
 
@@ -54,6 +57,7 @@ def hf_callback(
         def __init__(self) -> None:
             self.recorder: Any = None
             self.gradients: GradientTimer | None = None
+            self.probe: LinkProbe | None = None
             self._cycle: StepCycle | None = None
             self._waits_for_loss = False
             self._trainer = trainer
@@ -67,12 +71,16 @@ def hf_callback(
             if hasattr(model, "register_comm_hook"):
                 self.gradients = GradientTimer(self.recorder)
                 self.gradients.attach(model)
+            if probe_links_every is not None:
+                self.probe = LinkProbe(self.recorder, every=probe_links_every)
             self._cycle = StepCycle(self.recorder)
             self._cycle.open(state.global_step)
 
         @quiet
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self._finish(state)
+            if self.probe is not None:
+                self.probe(state.global_step)
             self._phase("compute")
             if self.gradients is not None:
                 self.gradients.begin()

@@ -14,6 +14,7 @@ from typing import Any
 from steptax.connectors.recorder.integrations.cycle import StepCycle
 from steptax.connectors.recorder.integrations.ddp import GradientTimer
 from steptax.connectors.recorder.integrations.environment import recorder_from_environment
+from steptax.connectors.recorder.integrations.probe import LinkProbe
 from steptax.connectors.recorder.integrations.quiet import quiet
 
 
@@ -22,6 +23,7 @@ def lightning_callback(
     job_id: str | None = None,
     *,
     time_gradients: bool = True,
+    probe_links_every: int | None = None,
     **options: Any,
 ) -> Any:
     """A callback that records each optimiser step; raises ImportError where there is no Lightning.
@@ -31,6 +33,7 @@ def lightning_callback(
     micro-batches. ``time_gradients`` tells the wait for the gradients of DistributedDataParallel
     apart from backward (see `GradientTimer`; not where the model has a communication hook). Time
     in validation is ``other``, from the begin of a checkpoint to the next batch ``checkpoint``.
+    ``probe_links_every`` so many steps the links between the ranks are probed (see `LinkProbe`).
     """
 
     class StepRecorderCallback(_base()):  # type: ignore[misc]
@@ -38,6 +41,7 @@ def lightning_callback(
             super().__init__()
             self.recorder: Any = None
             self.gradients: GradientTimer | None = None
+            self.probe: LinkProbe | None = None
             self._cycle: StepCycle | None = None
             self._step = 0
             self._loss: Any = None
@@ -50,12 +54,16 @@ def lightning_callback(
             self.gradients = GradientTimer(self.recorder)
             if time_gradients and hasattr(trainer.strategy.model, "register_comm_hook"):
                 self.gradients.attach(trainer.strategy.model)
+            if probe_links_every is not None:
+                self.probe = LinkProbe(self.recorder, every=probe_links_every)
             self._step = trainer.global_step
             self._cycle = StepCycle(self.recorder)
             self._cycle.open(self._step)
 
         @quiet
         def on_train_batch_start(self, *_: Any, **__: Any) -> None:
+            if self.probe is not None:
+                self.probe(self._step)
             self._phase("compute")
 
         @quiet
@@ -114,6 +122,7 @@ def lightning_callback(
                 **vars(self),
                 "recorder": None,
                 "gradients": None,
+                "probe": None,
                 "_cycle": None,
                 "_loss": None,
             }

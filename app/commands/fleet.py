@@ -1,0 +1,150 @@
+"""``steptax fleet``: what breaks most and what it costs, how often, where."""
+
+from __future__ import annotations
+
+import typer
+
+from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
+from steptax.app.commands.output import console, print_wide, show, table_of
+from steptax.app.format import format_measure, format_share, format_value
+from steptax.app.metrics import METRICS
+from steptax.app.views.fleet import fleet_view
+from steptax.app.views.fleet_models import FleetView
+from steptax.app.views.workspace import open_workspace
+
+#: Hosts and devices that are listed in a terminal.
+LISTED_PLACES = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command("fleet")(fleet_command)
+
+
+def fleet_command(
+    price: PriceFlag = None, lake: LakeFlag = None, as_json: JsonFlag = False
+) -> None:
+    """What breaks most and what it costs: failures, fail-slow, repeat offenders, idle capacity."""
+    view = fleet_view(open_workspace(lake_root(lake)), price=price_of(price))
+    show(view.as_json(), as_json=as_json, text=lambda: _print(view), warnings=view.warnings)
+
+
+def _print(view: FleetView) -> None:
+    console.print(view.sentence)
+    console.print(view.coverage)
+    for name, measure in view.metrics.items():
+        console.print(f"  {METRICS[name].title}: {format_measure(measure)}")
+    losses = [
+        (
+            row.what,
+            format_value(row.gpu_hours.value, ""),
+            format_share(row.share.value),
+            format_value(row.usd.value, "USD"),
+            row.note if row.gpu_hours.value is not None else row.gpu_hours.reason or "",
+        )
+        for row in view.losses
+    ]
+    names = ("what", "GPU-hours", "of all", "cost", "what that is, or why it is unknown")
+    print_wide(table_of("What breaks", names, losses))
+    _print_sizes(view)
+    _print_places(view)
+    _print_slow(view)
+    _print_capacity(view)
+
+
+def _print_sizes(view: FleetView) -> None:
+    states = [
+        (row.state, f"{row.jobs:,}", format_share(row.jobs_share), format_measure(row.gpu_hours),
+         format_value(row.gpu_hours_share.value, "ratio"))
+        for row in view.states
+    ]  # fmt: skip
+    names = ("state", "jobs", "of jobs", "GPU-hours", "of GPU-hours")
+    print_wide(table_of("States", names, states))
+    sizes = [
+        (
+            row.size,
+            f"{row.jobs:,}",
+            format_value(row.gpu_hours.value, ""),
+            format_value(row.failed_jobs.value, "ratio"),
+            format_value(row.failed_gpu_hours.value, "ratio"),
+        )
+        for row in view.sizes
+    ]
+    names = ("GPUs", "jobs", "GPU-hours", "failed, of jobs", "failed, of GPU-hours")
+    print_wide(table_of("Sizes", names, sizes))
+    rates = [
+        (
+            row.size,
+            f"{row.failures:,}",
+            f"{row.expected:,.1f}",
+            format_measure(row.over_expected),
+            format_measure(row.mtbf_h),
+            "no" if row.off_model else "yes",
+        )
+        for row in view.rate.sizes
+    ]
+    columns = ("GPUs", "failures", "by 1/N", "observed / expected", "MTBF", "goes with 1/N")
+    if rates:
+        print_wide(table_of("Failures against 1/N", columns, rates))
+    for text in view.rate.limits:
+        console.print(f"  {text}")
+
+
+def _print_places(view: FleetView) -> None:
+    rows = [row for one in view.places for row in one.rows]
+    rows.sort(key=lambda row: (not row.is_named, row.chance))
+    lines = [
+        (
+            row.name,
+            row.kind,
+            row.what,
+            f"{row.count:,}",
+            f"{row.expected:.3g}",
+            f"{row.chance:.2g}",
+            "yes" if row.is_named else "no",
+            row.detail,
+        )
+        for row in rows[:LISTED_PLACES]
+    ]
+    names = ("where", "kind", "what", "count", "by chance", "chance", "stands out", "detail")
+    if lines:
+        print_wide(table_of("Repeat offenders", names, lines))
+    for one in view.places:
+        if one.reason:
+            console.print(f"  {one.what} by {one.kind}: unknown, {one.reason}")
+
+
+def _print_slow(view: FleetView) -> None:
+    rows = [
+        (row.size, f"{row.affected:,} of {row.jobs:,}", format_measure(row.share),
+         f"{row.episodes:,}", format_measure(row.median_s), format_measure(row.lost_gpu_hours))
+        for row in view.fail_slow
+    ]  # fmt: skip
+    names = ("GPUs", "jobs", "share", "episodes", "median length", "GPU-hours lost")
+    print_wide(table_of("Fail-slow", names, rows))
+    spreads = [
+        (title, f"p{100 * q:.0f}", format_measure(of_jobs), format_measure(of_hours))
+        for title, spread in (("waste", view.waste), ("ETTR", view.ettr))
+        for q, of_jobs, of_hours in spread.quantiles
+    ]
+    columns = ("what", "quantile", "of jobs", "of GPU-hours")
+    print_wide(table_of("How slow jobs are", columns, spreads))
+    text = f"  GPU-hours of jobs slower by 10 % or more: {format_measure(view.slow_gpu_hours)}"
+    console.print(text)
+
+
+def _print_capacity(view: FleetView) -> None:
+    capacity = view.capacity
+    for title, measure in (
+        ("unallocated", capacity.unallocated_gpu_hours),
+        ("its cost", capacity.unallocated_usd),
+        ("idle samples", capacity.idle),
+    ):
+        console.print(f"  {title}: {format_measure(measure)}")
+    for row in view.burn:
+        console.print(
+            f"  error budget of {row.scope}, {row.period}: burn {format_measure(row.fast_burn)} "
+            f"over 1 day, {format_measure(row.slow_burn)} over 7 days",
+        )
+    if view.burn_reason:
+        console.print(f"  error budgets: {view.burn_reason}")

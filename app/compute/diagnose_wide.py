@@ -1,0 +1,134 @@
+"""Findings about no single rank: a heavy stage, all ranks alike, a different one each time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steptax.app.compute.cause_groups import Coordinates
+from steptax.app.compute.cause_job import job_slow
+from steptax.app.compute.cause_model import Cause, CauseVerdict, Finding, Scope, named
+from steptax.app.compute.causes import moving_cause
+from steptax.app.compute.hints import measured_parts
+from steptax.app.compute.rules import CONFIDENCES, CauseRules, EpisodeRules
+from steptax.app.compute.spoken import spoken_list, spoken_ratio
+from steptax.app.compute.straggler_result import Kind, StragglerResult
+from steptax.app.compute.straggler_tables import Used
+from steptax.app.compute.verdict import flagged_stage
+
+
+def stage_finding(used: Used, result: StragglerResult) -> list[Finding]:
+    """The heavy stage, if there is one; no cause is named where one rank is the whole stage."""
+    stages, stage = result.stages, used.matrix.stage
+    place = flagged_stage(stages, used.step_us, used.rules)
+    if stages is None or stage is None or place is None:
+        return []
+    heavy = int(stages.stages[place])
+    ranks = used.matrix.ranks[stage == heavy]
+    ratio = float(stages.excess_us[place]) / used.step_us
+    alone = int(stages.ranks[place]) == 1
+    cause = named(
+        Cause.STAGE,
+        CONFIDENCES.stage_of_one if alone else CONFIDENCES.stage,
+        (
+            f"stage {heavy} works {spoken_ratio(ratio)} of a step longer "
+            f"than the others in {spoken_ratio(float(stages.persistence_ratio[place]))} of "
+            "the steps, by the median of its ranks",
+        ),
+    )
+    if alone:
+        cause = CauseVerdict(
+            None,
+            "cause not named: with one rank on a stage, a heavy stage and a slow device look alike",
+            cause.confidence,
+            cause.evidence_for,
+            cause.evidence_against,
+            ("a second data-parallel replica, or samples of the device", *cause.settle),
+            cause.action,
+        )
+    steps = used.matrix.steps
+    between = result.between_stage_ratio.value
+    return [
+        Finding(
+            Scope.STAGE,
+            f"pipeline stage {heavy} "
+            f"(rank{'s' if len(ranks) > 1 else ''} {spoken_list([int(r) for r in ranks])})",
+            tuple(int(r) for r in ranks),
+            int(steps[0]),
+            int(steps[-1]),
+            int(steps[-1]),
+            True,
+            float(stages.excess_us[place]),
+            ratio,
+            "compute" if "compute" in used.matrix.phases else None,
+            between,
+            cause,
+        )
+    ]
+
+
+def job_findings(
+    used: Used, places: Coordinates, rules: EpisodeRules, cause_rules: CauseRules
+) -> list[Finding]:
+    """What slows all ranks alike."""
+    parts = measured_parts(used.matrix, used.arrived, used.rules)
+    steps = used.matrix.steps
+    return [
+        Finding(
+            Scope.JOB,
+            "all ranks",
+            (),
+            int(steps[slow.first]),
+            int(steps[slow.last]),
+            int(steps[slow.last]),
+            slow.is_open,
+            slow.excess_us,
+            slow.excess_ratio,
+            slow.part,
+            slow.lost_us / float(used.arrived.step_us.sum()),
+            slow.cause,
+            in_steps=None
+            if slow.slow_steps == slow.last - slow.first + 1
+            else (slow.slow_steps, slow.last - slow.first + 1),
+        )
+        for slow in job_slow(
+            used.arrived,
+            parts,
+            rules,
+            cause_rules,
+            ranks=used.matrix.ranks,
+            stage=used.matrix.stage,
+            has_groups=_has_groups(places),
+        )
+    ]
+
+
+def _has_groups(places: Coordinates) -> bool:
+    """Whether ranks communicate in several groups, as far as is known."""
+    return any(len(np.unique(places[k])) > 1 for k in ("tp", "pp") if k in places)
+
+
+def moving_finding(used: Used, result: StragglerResult, cause_rules: CauseRules) -> list[Finding]:
+    """Waiting for a different rank from step to step, if that is the verdict."""
+    if result.verdict.kind is not Kind.MOVING:
+        return []
+    verdict, also = moving_cause(result.explanation, cause_rules)
+    tax = result.tax_ratio.value or 0.0
+    steps = used.matrix.steps
+    dominant = result.explanation.dominant
+    return [
+        Finding(
+            Scope.MOVING,
+            "a different rank from step to step",
+            (),
+            int(steps[0]),
+            int(steps[-1]),
+            int(steps[-1]),
+            True,
+            tax * used.step_us,
+            tax,
+            None if dominant is None else dominant.phase,
+            tax,
+            verdict,
+            also,
+        )
+    ]

@@ -1,0 +1,200 @@
+"""Jobs of a fleet by how they ended and by how many devices they held.
+
+A state that no source tells stays ``unknown``: it is in no share of failures, and opens the
+interval of that share, from none of those jobs having failed to all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from steptax.app.compute.measure import Level, Measure, Ratio
+
+UNKNOWN_STATE = "unknown"
+#: States of jobs that did not end.
+OPEN_STATES = frozenset({"running", "pending"})
+FAILED = "failed"
+#: Least number of devices of each class.
+SIZE_EDGES = (1, 2, 8, 16, 64, 256, 1024, 4096)
+NO_DEVICES = "none"
+SIZE_UNKNOWN = "not stated"
+GPU_HOURS = "GPU-hours"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFact:
+    """What the fleet view needs to know of one job."""
+
+    job_id: str
+    state: str
+    """As in the jobs table; ``unknown`` where no source tells."""
+    gpus: int | None
+    gpu_hours: float | None
+    """Over its whole life; None where not known."""
+    failures: int | None
+    """How often it was interrupted by a failure; None where not known."""
+    evictions: int = 0
+    """How often it had to make room, which is no failure."""
+
+    @property
+    def size(self) -> str:
+        """Its class of size."""
+        return size_class(self.gpus)
+
+
+@dataclass(frozen=True)
+class StateRow:
+    """The jobs that ended in one way."""
+
+    state: str
+    jobs: int
+    jobs_share: float
+    gpu_hours: Measure
+    gpu_hours_share: Measure
+    """Of the GPU-hours that are known."""
+
+
+@dataclass(frozen=True)
+class SizeRow:
+    """The jobs of one class of size."""
+
+    size: str
+    jobs: int
+    gpu_hours: Measure
+    gpu_hours_share: Measure
+    jobs_by_state: dict[str, int]
+    gpu_hours_by_state: dict[str, float]
+    failed_jobs: Measure
+    failed_gpu_hours: Measure
+
+
+@dataclass(frozen=True)
+class FailureShares:
+    """Failures among the jobs that ended, counted in two ways; they may differ by far."""
+
+    by_jobs: Measure
+    by_gpu_hours: Measure
+
+
+def size_class(gpus: int | None) -> str:
+    """``1``, ``2-7``, ``8-15``, ... ``4,096+``; ``none`` for no device, ``not stated`` for None."""
+    if gpus is None:
+        return SIZE_UNKNOWN
+    if gpus < 1:
+        return NO_DEVICES
+    for low, above in pairwise(SIZE_EDGES):
+        if gpus < above:
+            return f"{low:,}" if above - low == 1 else f"{low:,}-{above - 1:,}"
+    return f"{SIZE_EDGES[-1]:,}+"
+
+
+def size_order(size: str) -> int:
+    """Sorts classes of size, those without a number last."""
+    if size in (NO_DEVICES, SIZE_UNKNOWN):
+        return 10**9 + (size == SIZE_UNKNOWN)
+    return int(size.split("-")[0].rstrip("+").replace(",", ""))
+
+
+def hours_of(facts: Iterable[JobFact]) -> Measure:
+    """GPU-hours of these jobs together; those that are not known are counted in a warning."""
+    values = [fact.gpu_hours for fact in facts]
+    known = [hours for hours in values if hours is not None]
+    if not known:
+        return Measure.missing(GPU_HOURS, "GPU-hours are known of none of these jobs")
+    left = len(values) - len(known)
+    said = (f"without {left:,} of {len(values):,} jobs, where they are unknown",) if left else ()
+    return Measure(math.fsum(known), GPU_HOURS, level=Level.LOG, warnings=said)
+
+
+def failure_shares(facts: Sequence[JobFact]) -> FailureShares:
+    """Share of jobs that failed among those that ended, and of their GPU-hours."""
+    ended = [fact for fact in facts if fact.state not in OPEN_STATES]
+    timed = [fact for fact in ended if fact.gpu_hours is not None]
+    said: tuple[str, ...] = ()
+    if left := len(ended) - len(timed):
+        said = (f"without {left:,} jobs, whose GPU-hours are unknown",)
+    return FailureShares(
+        _share([(fact.state, 1.0) for fact in ended], "jobs", ()),
+        _share([(fact.state, fact.gpu_hours or 0.0) for fact in timed], GPU_HOURS, said),
+    )
+
+
+def _share(states: Sequence[tuple[str, float]], what: str, said: tuple[str, ...]) -> Measure:
+    """Failed / known to have ended, by weight; open by what is not known."""
+    whole = math.fsum(weight for _, weight in states)
+    unknown = math.fsum(weight for state, weight in states if state == UNKNOWN_STATE)
+    failed = math.fsum(weight for state, weight in states if state == FAILED)
+    if not states:
+        return Measure.missing("ratio", "no job has ended")
+    if all(state == UNKNOWN_STATE for state, _ in states):
+        return Measure.missing("ratio", f"how it ended is known of none of {len(states):,} jobs")
+    known = whole - unknown
+    if known <= 0:
+        return Measure.missing("ratio", f"the jobs whose end is known have no {what}")
+    if unknown <= 0:
+        return Ratio(min(failed / known, 1.0), level=Level.LOG, warnings=said)
+    return Ratio(
+        min(failed / known, 1.0),
+        low=failed / whole,
+        high=min((failed + unknown) / whole, 1.0),
+        level=Level.LOG,
+        warnings=(
+            f"{what} of unknown state are left out; the interval is from none of them failed to "
+            "all of them",
+            *said,
+        ),
+    )
+
+
+def by_state(facts: Sequence[JobFact]) -> tuple[StateRow, ...]:
+    """The states by GPU-hours, largest first."""
+    groups: dict[str, list[JobFact]] = defaultdict(list)
+    for fact in facts:
+        groups[fact.state].append(fact)
+    whole = hours_of(facts)
+    rows = []
+    for state, own in groups.items():
+        hours = hours_of(own)
+        rows.append(StateRow(state, len(own), len(own) / len(facts), hours, _part(hours, whole)))
+    return tuple(sorted(rows, key=lambda row: (-(row.gpu_hours.value or 0.0), -row.jobs)))
+
+
+def by_size(facts: Sequence[JobFact]) -> tuple[SizeRow, ...]:
+    """The classes of size in their order."""
+    groups: dict[str, list[JobFact]] = defaultdict(list)
+    for fact in facts:
+        groups[fact.size].append(fact)
+    whole = hours_of(facts)
+    rows = []
+    for size in sorted(groups, key=size_order):
+        own = groups[size]
+        by_hours: dict[str, float] = defaultdict(float)
+        for fact in own:
+            if fact.gpu_hours is not None:
+                by_hours[fact.state] += fact.gpu_hours
+        hours, shares = hours_of(own), failure_shares(own)
+        rows.append(
+            SizeRow(
+                size,
+                len(own),
+                hours,
+                _part(hours, whole),
+                dict(Counter(fact.state for fact in own)),
+                dict(by_hours),
+                shares.by_jobs,
+                shares.by_gpu_hours,
+            )
+        )
+    return tuple(rows)
+
+
+def _part(hours: Measure, whole: Measure) -> Measure:
+    if hours.value is None:
+        return Measure.missing("ratio", hours.reason or "")
+    if not whole.value:
+        return Measure.missing("ratio", "no job held a GPU for any time")
+    return Ratio(min(hours.value / whole.value, 1.0), level=hours.level)

@@ -1,0 +1,146 @@
+"""Roll-ups of segments: each big segment is summed up once, in a file beside the tables.
+
+    rollups/<name>-<version>/<level>/<table>/[job=<job id>/]<segment>
+
+A segment never changes, so neither does its roll-up, and a roll-up counts exactly while its segment
+is visible: no append, compaction or crash can set the two apart. Small segments have none; readers
+sum them up, at most some thousands of rows each, until compaction has merged them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from steptax.app.lake.files import fsync_file
+from steptax.app.lake.segments import Segment, read_segment
+from steptax.app.schema import table
+from steptax.app.schema.rollup import Rollup
+from steptax.app.schema.rollups import ROLLUPS
+
+#: A segment of so many rows gets a roll-up of its own.
+ROLLED_ROWS = 16_384
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a level is merged from: roll-ups that are stored, and fresh ones of small segments."""
+
+    stored: tuple[Path, ...]
+    fresh: pa.Table | None
+
+
+def of_table(name: str) -> list[Rollup]:
+    """Roll-ups of the table ``name``."""
+    return [rollup for rollup in ROLLUPS if rollup.table == name]
+
+
+def rollup_path(root: Path, rollup: Rollup, level: str, segment: Path) -> Path:
+    """Where the roll-up of ``segment`` lies."""
+    place = segment.relative_to(root / "tables")
+    return root / "rollups" / f"{rollup.name}-{rollup.version}" / level / place
+
+
+def made(rollup: Rollup, rows: pa.Table | Path, levels: Sequence[str] = ()) -> dict[str, pa.Table]:
+    """``levels`` (none: every one) of ``rows``, of a table or of a segment's file."""
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False})
+    try:
+        # In a process without a script of its own it would draw into the output.
+        connection.execute("SET enable_progress_bar = false")
+        if isinstance(rows, Path):
+            path = str(rows).replace("'", "''")
+            source = f"read_parquet('{path}', hive_partitioning = false)"
+        else:
+            connection.register("_rows", rows)
+            source = "_rows"
+        found: dict[str, pa.Table] = {}
+        for level in levels or rollup.levels:
+            sql = (rollup.merged_sql if found else rollup.made_sql)(level, source)
+            found[level] = connection.sql(f"{sql} ORDER BY ALL").to_arrow_table()
+            # What is coarser is made of what is finer.
+            source = f"_{level}"
+            connection.register(source, found[level])
+        return found
+    finally:
+        connection.close()
+
+
+def roll_up(root: Path, name: str, segments: Iterable[Path]) -> int:
+    """Store the roll-ups that ``segments`` of table ``name`` lack; how many segments got one.
+
+    Never raises for a disk that is full or cannot be written: rows are stored without their
+    roll-up, which readers then make for themselves.
+    """
+    count = 0
+    for rollup in of_table(name):
+        for segment in segments:
+            paths = {level: rollup_path(root, rollup, level, segment) for level in rollup.levels}
+            if all(path.exists() for path in paths.values()):
+                continue
+            if pq.read_metadata(segment).num_rows < ROLLED_ROWS:
+                continue
+            with contextlib.suppress(OSError):
+                for level, rows in _of_file(rollup, segment).items():
+                    _write(paths[level], rows)
+                count += 1
+    return count
+
+
+def parts_of(root: Path, rollup: Rollup, level: str, segments: Sequence[Segment]) -> Parts:
+    """What ``level`` of ``segments`` is merged from; stores what big ones lack where it can."""
+    big = [s for s in segments if s.is_parquet and s.rows >= ROLLED_ROWS]
+    paths = {s.path: rollup_path(root, rollup, level, s.path) for s in big}
+    for segment, path in paths.items():
+        if not path.exists():
+            roll_up(root, rollup.table, [segment])
+    stored = {segment: path for segment, path in paths.items() if path.exists()}
+    spec = table(rollup.table)
+    # What could not be stored is summed up one by one: together it may be more than memory holds.
+    fresh = [_of_file(rollup, path, [level])[level] for path in paths if path not in stored]
+    small = [read_segment(spec, s) for s in segments if s.path not in paths]
+    if small:
+        fresh.append(made(rollup, pa.concat_tables(small), [level])[level])
+    return Parts(tuple(stored.values()), pa.concat_tables(fresh) if fresh else None)
+
+
+def forget(root: Path, name: str, segment: Path) -> None:
+    """Remove the roll-ups of a segment that is gone."""
+    for rollup in of_table(name):
+        for level in rollup.levels:
+            rollup_path(root, rollup, level, segment).unlink(missing_ok=True)
+
+
+def _of_file(rollup: Rollup, segment: Path, levels: Sequence[str] = ()) -> dict[str, pa.Table]:
+    try:
+        return made(rollup, segment, levels)
+    except duckdb.BinderException:  # written before a column was added to its table
+        spec = table(rollup.table)
+        whole = read_segment(spec, Segment(spec.name, None, segment, 0, 0, 0))
+        return made(rollup, whole, levels)
+
+
+def _write(path: Path, rows: pa.Table) -> None:
+    """Whole or not at all; several may make the same roll-up at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        encodings = {f.name: "DELTA_BINARY_PACKED" for f in rows.schema if f.type == pa.int64()}
+        pq.write_table(
+            rows,
+            temporary,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=[f.name for f in rows.schema if f.type == pa.string()],
+            column_encoding=encodings,
+        )
+        fsync_file(temporary)
+        temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)

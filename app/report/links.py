@@ -1,0 +1,59 @@
+"""Links to the page that shows what a report says, with the same choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from urllib.parse import quote, urlencode, urlsplit
+
+from steptax.app.errors import UserError
+from steptax.app.report.models import Link
+
+#: Windows that the job page offers, in steps; ``all`` is one more.
+PAGE_WINDOWS = (100, 500, 2000)
+
+
+def executive_link(
+    base_url: str | None,
+    *,
+    price: Decimal | None,
+    by: str = "team",
+    denominator: str = "paid",
+    tz: str = "UTC",
+    has_days: bool = False,
+) -> Link:
+    """The cost review; what equals the page's own choice is left out."""
+    chosen = {"by": by, "denominator": denominator, "tz": tz}
+    usual = {"by": "team", "denominator": "paid", "tz": "UTC"}
+    query = _price(price) | {k: v for k, v in chosen.items() if v != usual[k]}
+    note = "the page shows all days; the report only those named above" if has_days else ""
+    return _link(base_url, "/", query, note)
+
+
+def job_link(
+    base_url: str | None, job_id: str, *, price: Decimal | None, last_steps: int | None
+) -> Link:
+    """The job's page; a window that the page does not offer is told in the note."""
+    note = ""
+    window = "all" if last_steps is None else str(last_steps)
+    if last_steps is not None and last_steps not in PAGE_WINDOWS:
+        window, note = "all", f"the page shows all steps; the report the last {last_steps:,}"
+    return _link(base_url, "/job", {"job": job_id} | _price(price) | {"window": window}, note)
+
+
+def _price(price: Decimal | None) -> dict[str, str]:
+    return {} if price is None else {"price": f"{price:f}"}
+
+
+def _link(base_url: str | None, path: str, query: Mapping[str, str], note: str) -> Link:
+    asked = f"?{urlencode(query, quote_via=quote)}" if query else ""
+    if base_url is None:
+        return Link(f"{path}{asked}", False, note)
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+        raise UserError(
+            f"expected where the pages are served, found {base_url!r}",
+            where="--base-url",
+            hint="for example --base-url https://steptax.example.org",
+        )
+    return Link(f"{base_url.rstrip('/')}{path}{asked}", True, note)

@@ -1,0 +1,87 @@
+"""How good the straggler detector is, as the fault laboratory measured it last.
+
+The score that is shipped was measured by ``steptax.benchmarks.product.faults`` on the date that it
+states. Whoever runs the laboratory again may put its file into the lake as
+``detector_score.json``; that one is then shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steptax.app.errors import InputError
+
+FILE = "detector_score.json"
+_SHIPPED = Path(__file__).parent / "data" / FILE
+#: Figures in the order in which they are shown, and what each is called.
+FIGURES = {
+    "rank_recall": "slow ranks that were named",
+    "rank_precision": "named ranks that were slow",
+    "cause_accuracy": "right cause, where its signals are there",
+    "abstention": "no cause named, where they are not",
+    "steps_to_detect_p50": "steps to detect, median",
+    "steps_to_detect_p90": "steps to detect, 90 of 100",
+    "false_alarms_per_1000_healthy_steps": "false alarms in 1,000 healthy steps",
+    "false_alarms_per_100000_healthy_rank_steps": "false alarms in 100,000 healthy rank-steps",
+}
+DETECTORS = {
+    "steptax": "Steptax",
+    "nvrx_style": "scores as NVRx computes them",
+    "naive": "slowest over the median",
+}
+
+
+@dataclass(frozen=True)
+class DetectorScore:
+    """Figures by detector; None where a detector does not give one."""
+
+    sentence: str
+    measured_at: str
+    jobs: int
+    rows: tuple[tuple[str, float | None, Mapping[str, float | None]], ...]
+    """What, its target where there is one, and the value of each detector."""
+
+
+def detector_score(lake: Path) -> DetectorScore:
+    """The score of the lake, else the one that is shipped; InputError for a file that is none."""
+    own = lake / FILE
+    path = own if own.is_file() else _SHIPPED
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return _score(found)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"is no score of the fault laboratory: {error}",
+            where=str(path),
+            hint="write it by: python -m steptax.benchmarks.product.faults --out FILE",
+        ) from None
+
+
+def _score(found: Mapping[str, Any]) -> DetectorScore:
+    detectors = found["detectors"]
+    targets = found.get("targets", {})
+    ours = detectors["steptax"]
+    day = str(found["measured_at"])[:10]
+    seeds = ", ".join(str(seed) for seed in found["seeds"])
+    sentence = (
+        f"On {found['jobs']:,} generated jobs (seed {seeds}) the detector named "
+        f"{_said(ours['rank_recall'])} of the slow ranks, and {_said(ours['rank_precision'])} of "
+        f"those that it named were slow; measured {day}."
+    )
+    rows = tuple(
+        (
+            name,
+            (targets.get(name) or {}).get("target"),
+            {detector: detectors[detector].get(name) for detector in DETECTORS},
+        )
+        for name in FIGURES
+    )
+    return DetectorScore(sentence, day, int(found["jobs"]), rows)
+
+
+def _said(share: float | None) -> str:
+    return "an unknown share" if share is None else f"{share:.1%}".replace("%", " %")

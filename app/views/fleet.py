@@ -1,0 +1,266 @@
+"""The fleet: what breaks most and what it costs, how often, where, and what is not used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal
+
+from steptax.app.compute.fleet_failures import FailureRate, failure_rate
+from steptax.app.compute.fleet_slow import (
+    FailSlowRow,
+    causes,
+    fail_slow_rows,
+    share_of_slow,
+    spread,
+)
+from steptax.app.compute.fleet_states import (
+    FAILED,
+    OPEN_STATES,
+    UNKNOWN_STATE,
+    JobFact,
+    by_size,
+    by_state,
+    failure_shares,
+    hours_of,
+)
+from steptax.app.compute.goodput import GPU_US_PER_HOUR
+from steptax.app.compute.measure import Level, Measure, Ratio
+from steptax.app.compute.spoken import spoken_list
+from steptax.app.format import format_measure
+from steptax.app.metrics import check_metrics
+from steptax.app.views.fleet_bill_models import jobs_text
+from steptax.app.views.fleet_capacity import burning, burns, capacity
+from steptax.app.views.fleet_facts import Facts, ettr_of, fleet_facts
+from steptax.app.views.fleet_models import Capacity, FleetView, LossRow, PlaceRow, Places
+from steptax.app.views.fleet_places import repeat_offenders
+from steptax.app.views.models import Price
+from steptax.app.views.price import dollars, price_view
+from steptax.app.views.workspace import Workspace
+
+WASTE_QUANTILES = (0.5, 0.9, 0.99)
+ETTR_QUANTILES = (0.1, 0.5, 0.9)
+#: Buckets of a bill that interruptions cost.
+_LOST_WORK = ("lost_work", "recovery")
+
+
+def fleet_view(
+    ws: Workspace,
+    *,
+    price: Decimal | None = None,
+    price_note: str | None = None,
+    now_us: int | None = None,
+) -> FleetView:
+    """The fleet of a lake; ``now_us`` is the moment that error budgets are held against."""
+    facts = fleet_facts(ws)
+    cost = price_view(price, price_note)
+    hours = hours_of(facts.jobs)
+    shares = failure_shares(facts.jobs)
+    rate = failure_rate(facts.jobs)
+    slow_rows = fail_slow_rows(facts.slow)
+    pairs = ettr_of(facts)
+    ettr = spread(pairs, ETTR_QUANTILES)
+    waste = spread([(f.waste, f.gpu_hours) for f in facts.slow], WASTE_QUANTILES)
+    unused = capacity(ws, price)
+    places = repeat_offenders(ws, facts)
+    burn, burn_reason = burns(ws, price, now_us)
+    losses = _losses(facts, hours, unused, slow_rows[-1], cost)
+    metrics = {
+        "failed_jobs_ratio": shares.by_jobs,
+        "failed_gpu_hours_ratio": shares.by_gpu_hours,
+        "mtbf_gpu_hours": rate.mtbf_gpu_hours,
+        "fail_slow_jobs_ratio": slow_rows[-1].share,
+        "slow_jobs_ratio": share_of_slow(facts.slow, by_hours=False),
+        "ettr_ratio": ettr.mean,
+        "unallocated_ratio": unused.unallocated,
+    }
+    return FleetView(
+        sentence=_sentence(facts.jobs, hours, losses, places, cost),
+        coverage=_coverage(facts, cost),
+        price=cost,
+        jobs=len(facts.jobs),
+        gpu_hours=hours,
+        usd=dollars(hours, cost),
+        metrics=check_metrics(metrics),
+        losses=losses,
+        states=by_state(facts.jobs),
+        sizes=by_size(facts.jobs),
+        rate=rate,
+        fail_slow=slow_rows,
+        causes=causes(facts.slow),
+        slow_gpu_hours=share_of_slow(facts.slow, by_hours=True),
+        waste=waste,
+        ettr=ettr,
+        ettr_values=tuple(m.value for m, _ in pairs if m.value is not None),
+        waste_values=tuple(f.waste.value for f in facts.slow if f.waste.value is not None),
+        places=places,
+        capacity=unused,
+        burn=burn,
+        burn_reason=burn_reason,
+        warnings=(
+            *_warnings(facts, rate, hours),
+            *(f"the error budget of {r.scope} in {r.period} will not last" for r in burning(burn)),
+        ),
+    )
+
+
+def _losses(
+    facts: Facts, hours: Measure, unused: Capacity, slow: FailSlowRow, cost: Price
+) -> tuple[LossRow, ...]:
+    """What a fleet loses, costliest first, what is not known last."""
+    found: list[tuple[str, int | None, Measure, str]] = []
+    unknown = sum(f.state == UNKNOWN_STATE for f in facts.jobs)
+    for state, what, note in (
+        (FAILED, "jobs that failed", "what they held; what of it was saved is unknown"),
+        (
+            "timeout",
+            "jobs cut off by their time limit",
+            "what they held; what was saved is unknown",
+        ),
+    ):
+        own = [f for f in facts.jobs if f.state == state]
+        if unknown:
+            note += f"; at least, for the state of {jobs_text(unknown)} is unknown"
+        if own or unknown < len(facts.jobs):
+            lost = hours_of(own) if own else Measure(0.0, "GPU-hours", level=Level.LOG)
+            found.append((what, len(own), lost, note))
+        else:
+            none = Measure.missing("GPU-hours", "the state of no job is known")
+            found.append((what, None, none, note))
+    found.append(_redone(facts))
+    wait = [
+        (f.waste.value, f.gpu_hours)
+        for f in facts.slow
+        if f.waste.value is not None and f.gpu_hours is not None
+    ]
+    waiting = Measure.missing("GPU-hours", "no job has per-rank steps that tell it")
+    if wait:
+        lost_hours = sum(share * held for share, held in wait)
+        waiting = Measure(lost_hours, "GPU-hours", level=Level.STEP_TIME)
+    note = "in recorded steps, fail-slow included"
+    found.append(("waiting for the slowest rank", len(wait) or None, waiting, note))
+    note = "what would return without these episodes"
+    found.append(("fail-slow", slow.affected if slow.jobs else None, slow.lost_gpu_hours, note))
+    idle = LossRow(
+        "devices that nobody held",
+        0,
+        unused.unallocated_gpu_hours,
+        unused.unallocated,
+        unused.unallocated_usd,
+        "from the provider's bill, of all that was paid for",
+        is_broken=False,
+    )
+    rows = [
+        idle,
+        *(
+            LossRow(what, jobs, lost, _part(lost, hours), dollars(lost, cost), note)
+            for what, jobs, lost, note in found
+        ),
+    ]
+    return tuple(sorted(rows, key=lambda r: (r.gpu_hours.value is None, -(r.gpu_hours.value or 0))))
+
+
+def _redone(facts: Facts) -> tuple[str, int | None, Measure, str]:
+    """Work that was lost and recovery, in the bills of jobs with steps or events."""
+    what, note = "work lost to restarts, and recovery", "from events and steps of each job"
+    told = [b.bill for b in facts.bills.values() if b.bill is not None and b.bill.has_steps]
+    if not told:
+        reason = "no job has steps with real times, so that lost work is unknown"
+        return what, None, Measure.missing("GPU-hours", reason), note
+    lost = [sum(float(bill.gpu_us(bucket)) for bucket in _LOST_WORK) for bill in told]
+    hours = Measure(sum(lost) / GPU_US_PER_HOUR, "GPU-hours", level=Level.LOG)
+    return what, sum(one > 0 for one in lost), hours, note
+
+
+def _part(lost: Measure, whole: Measure) -> Measure:
+    if lost.value is None:
+        return Measure.missing("ratio", lost.reason or "")
+    if not whole.value:
+        return Measure.missing("ratio", whole.reason or "no job held a GPU for any time")
+    return Ratio(min(lost.value / whole.value, 1.0), level=lost.level)
+
+
+def _sentence(
+    jobs: Sequence[JobFact],
+    hours: Measure,
+    losses: Sequence[LossRow],
+    places: Sequence[Places],
+    cost: Price,
+) -> str:
+    if not jobs:
+        return "There are no jobs yet."
+    held = format_measure(hours) if hours.value is not None else "an unknown number of GPU-hours"
+    spend = dollars(hours, cost)
+    paid = f", {format_measure(spend)}" if spend.value is not None else ""
+    states = sum(f.state != UNKNOWN_STATE for f in jobs)
+    first = next((row for row in losses if row.gpu_hours.value and row.is_broken), None)
+    text = ""
+    if not states:
+        text = f"Which jobs failed is unknown: no source tells how any of {jobs_text(len(jobs))} "
+        text += f"({held}{paid}) ended. "
+        if first is None:
+            return text + _where(places)
+        text += "Of what is known, most breaks"
+    elif first is None:
+        failed = sum(f.state == FAILED for f in jobs)
+        if not failed:
+            text = f"No job is known to have failed of {jobs_text(len(jobs))} ({held}{paid})."
+            return f"{text} {_where(places)}"
+        text = f"{failed:,} of {jobs_text(len(jobs))} failed, and as far as is known none of them "
+        return text + f"held a GPU: of all {held}{paid} nothing is known to be lost."
+    else:
+        text = "What breaks most"
+    how = "" if first.jobs is None else f" ({first.jobs:,} of {jobs_text(len(jobs))})"
+    usd = f" = {format_measure(first.usd)}" if first.usd.value is not None else ""
+    verb = " by" if not states else ":"
+    text += f"{verb} {first.what}{how}, at {format_measure(first.gpu_hours)}{usd}, "
+    text += f"{format_measure(first.share)} of all {held}. "
+    return text + _where(places)
+
+
+def _where(places: Sequence[Places]) -> str:
+    """Which host or device to look at first."""
+    named = [row for one in places for row in one.rows if row.is_named]
+    if named:
+        worst = min(named, key=lambda row: row.chance)
+        said = [_place_text(row) for row in named if row.name == worst.name]
+        return f"Look first at {worst.kind} {worst.name}: {spoken_list(said)}."
+    looked = [one for one in places if one.reason is None]
+    if looked:
+        return "No host or device stands out beyond chance."
+    return "Where it breaks is unknown: no source tells on which hosts jobs ran."
+
+
+def _place_text(row: PlaceRow) -> str:
+    return f"{row.count:,} {row.what} where chance gives {row.expected:.3g}"
+
+
+def _coverage(facts: Facts, cost: Price) -> str:
+    known = sum(f.state != UNKNOWN_STATE for f in facts.jobs)
+    timed = sum(f.gpu_hours is not None for f in facts.jobs)
+    total = len(facts.jobs)
+    return (
+        f"{total:,} jobs: the state of {known:,} is known, the GPU-hours of {timed:,}, "
+        f"steps of {len(facts.slow):,} · {cost.basis}"
+    )
+
+
+def _warnings(facts: Facts, rate: FailureRate, hours: Measure) -> tuple[str, ...]:
+    said = list(hours.warnings)
+    unknown = sum(f.state == UNKNOWN_STATE for f in facts.jobs)
+    if unknown:
+        said.append(f"the final state is unknown for {unknown:,} of {len(facts.jobs):,} jobs")
+    running = sum(f.state in OPEN_STATES for f in facts.jobs)
+    if 2 * running > len(facts.jobs):
+        said.append(
+            f"{running:,} of {len(facts.jobs):,} jobs have not ended and are in no share of "
+            "failures: what ends early is over-represented there"
+        )
+    evicted = sum(f.evictions for f in facts.jobs)
+    if evicted:
+        said.append(f"{evicted:,} evictions made room for others and count as no failure")
+    if rate.failures:
+        said.append("a failure of the user's own program counts like one of a device")
+    reasons = Counter(f.reason for f in facts.slow if f.reason)
+    said += [f"{jobs_text(n)} cannot tell fail-slow: {why}" for why, n in reasons.most_common(2)]
+    return tuple(said)

@@ -1,0 +1,116 @@
+"""Devices that were there and not used, and error budgets that are being used up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+from steptax.app.compute.budget import Period
+from steptax.app.compute.measure import Level, Measure, Ratio
+from steptax.app.errors import NotFoundError
+from steptax.app.views.budget import BudgetEntry, budget_entries, budget_view
+from steptax.app.views.fleet_bill import fleet_bill
+from steptax.app.views.fleet_models import BurnRow, Capacity
+from steptax.app.views.workspace import Workspace
+
+NO_BILL = "no bill is connected, so that what was paid beyond the jobs is unknown"
+NO_UTILISATION = "no samples of devices with a utilisation are connected"
+NO_SLO = "no objective is set: steptax budget set --goodput-slo 0.9 --period 2026-11"
+#: Scopes whose burn is worked out: each takes a bill of its own.
+MOST_SCOPES = 8
+
+
+def capacity(ws: Workspace, price: Decimal | None) -> Capacity:
+    """What nobody held, from the bill of the provider, and what was idle, from samples."""
+    hours, share, usd = _unallocated(ws, price)
+    none = Measure.missing("ratio", NO_UTILISATION)
+    empty = Capacity(hours, share, usd, none, none, 0, 0)
+    if not ws.lake.segments("device_samples"):
+        return empty
+    (row,) = ws.engine.run("fleet_idle").to_pylist()
+    devices, hosts = int(row["devices"] or 0), int(row["hosts"] or 0)
+    if not row["samples"]:
+        return replace(empty, devices=devices, hosts=hosts)
+    said = ("of samples, whether or not a job held the device",)
+    return replace(
+        empty,
+        idle=Ratio(row["idle_samples"] / row["samples"], level=Level.DEVICE, warnings=said),
+        utilisation=Ratio(min(row["util_ratio"], 1.0), level=Level.DEVICE, warnings=said),
+        devices=devices,
+        hosts=hosts,
+    )
+
+
+def _unallocated(ws: Workspace, price: Decimal | None) -> tuple[Measure, Measure, Measure]:
+    reason = NO_BILL
+    if ws.lake.segments("charges"):
+        bill = fleet_bill(ws, by="cluster", price=price)
+        lines = () if bill.total is None else bill.total.lines
+        line = next((x for x in lines if x.bucket == "unallocated"), None)
+        if line is not None and line.gpu_seconds is not None and line.share is not None:
+            usd = Measure.missing("USD", "the bill does not tell what it cost, in USD")
+            if line.cost is not None and bill.currency == "USD":
+                usd = Measure(float(line.cost), "USD", level=Level.LOG)
+            hours = Measure(line.gpu_seconds / 3600, "GPU-hours", level=Level.LOG)
+            return hours, Ratio(line.share, level=Level.LOG), usd
+        said = [text for text in bill.warnings if "nobody held" in text or "unallocated" in text]
+        reason = (line.note if line is not None else "") or "; ".join(said) or NO_BILL
+    hours, share, usd = (Measure.missing(u, reason) for u in ("GPU-hours", "ratio", "USD"))
+    return hours, share, usd
+
+
+def burns(
+    ws: Workspace, price: Decimal | None, now_us: int | None = None
+) -> tuple[tuple[BurnRow, ...], str | None]:
+    """Burn rates of every scope with an objective, fastest first, or why there are none."""
+    now = time.time_ns() // 1000 if now_us is None else now_us
+    today = datetime.fromtimestamp(now / 1e6, UTC).date()
+    chosen: dict[str, BudgetEntry] = {}
+    for entry in sorted(budget_entries(ws), key=lambda e: Period.read(e.period).last):
+        period = Period.read(entry.period)
+        # The newest period that has begun; of those that run, the shortest.
+        if entry.goodput_slo_ratio is not None and period.first <= today:
+            known = chosen.get(entry.scope)
+            if known is None or not _runs(known, today) or period.days < _days(known):
+                chosen[entry.scope] = entry
+    if not chosen:
+        return (), NO_SLO
+    rows = []
+    for entry in list(chosen.values())[:MOST_SCOPES]:
+        try:
+            view = budget_view(ws, scope=entry.scope, period=entry.period, price=price, now_us=now)
+        except NotFoundError:  # no job of that scope is left
+            continue
+        if view.goodput_slo_ratio is not None:
+            errors = view.errors
+            rows.append(
+                BurnRow(
+                    entry.scope,
+                    entry.period,
+                    view.goodput_slo_ratio,
+                    errors.goodput_ratio,
+                    errors.fast_burn,
+                    errors.slow_burn,
+                    errors.left_usd,
+                )
+            )
+    rows.sort(key=lambda row: -(row.fast_burn.value or 0.0))
+    left = len(chosen) - MOST_SCOPES
+    return tuple(rows), f"{left} more scopes: steptax budget show" if left > 0 else None
+
+
+def _runs(entry: BudgetEntry, today: date) -> bool:
+    period = Period.read(entry.period)
+    return period.first <= today <= period.last
+
+
+def _days(entry: BudgetEntry) -> int:
+    return Period.read(entry.period).days
+
+
+def burning(rows: Sequence[BurnRow]) -> list[BurnRow]:
+    """Scopes that use their budget up before its end, by the newest day and by the newest week."""
+    return [r for r in rows if min(r.fast_burn.value or 0.0, r.slow_burn.value or 0.0) > 1]

@@ -1,0 +1,128 @@
+"""The typed objects of the fleet view. They hold no logic beyond their printed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from steptax.app.compute.fleet_failures import FailureRate
+from steptax.app.compute.fleet_slow import FailSlowRow, Spread
+from steptax.app.compute.fleet_states import SizeRow, StateRow
+from steptax.app.compute.measure import Measure
+from steptax.app.views.models import Price
+
+
+@dataclass(frozen=True)
+class LossRow:
+    """One way in which a fleet loses time. Rows overlap, so that they are never added up."""
+
+    what: str
+    jobs: int | None
+    gpu_hours: Measure
+    share: Measure
+    """Of the GPU-hours of all jobs; of what nobody held, of all that was paid for."""
+    usd: Measure
+    note: str
+    is_broken: bool = True
+    """Something broke; capacity that nobody held is lost too, but nothing is wrong with it."""
+
+
+@dataclass(frozen=True)
+class PlaceRow:
+    """What happened at one host or device, and what chance would have given it."""
+
+    kind: str
+    """host or device"""
+    what: str
+    """failures, fail-slow or Xids"""
+    name: str
+    count: int
+    expected: float
+    times: float | None
+    """Count / expected."""
+    chance: float
+    exposure: float
+    exposure_unit: str
+    is_named: bool
+    """It stands out beyond chance."""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The repeat offenders of one kind, or why none can be told."""
+
+    kind: str
+    what: str
+    rows: tuple[PlaceRow, ...]
+    """Those to which anything happened, least likely first."""
+    places: int
+    """All that were looked at."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Devices that were there and not used, as far as anything tells."""
+
+    unallocated_gpu_hours: Measure
+    unallocated: Measure
+    """Share of what was paid for that no job held."""
+    unallocated_usd: Measure
+    idle: Measure
+    """Share of the samples of devices with a kernel resident in less than a tenth of the time."""
+    utilisation: Measure
+    devices: int
+    hosts: int
+
+
+@dataclass(frozen=True)
+class BurnRow:
+    """How fast a scope uses its error budget up."""
+
+    scope: str
+    period: str
+    goodput_slo_ratio: float
+    goodput: Measure
+    fast_burn: Measure
+    """Over the newest complete day."""
+    slow_burn: Measure
+    """Over the newest seven."""
+    left_usd: Measure
+
+
+@dataclass(frozen=True)
+class FleetView:
+    """A whole fleet: what breaks, how often, where, how slow it is, and what is not used."""
+
+    sentence: str
+    coverage: str
+    price: Price
+    jobs: int
+    gpu_hours: Measure
+    usd: Measure
+    metrics: dict[str, Measure]
+    losses: tuple[LossRow, ...]
+    states: tuple[StateRow, ...]
+    sizes: tuple[SizeRow, ...]
+    rate: FailureRate
+    fail_slow: tuple[FailSlowRow, ...]
+    causes: tuple[tuple[str, int, float | None], ...]
+    """(cause, episodes, GPU-hours)"""
+    slow_gpu_hours: Measure
+    """Share of GPU-hours in jobs that are at least a tenth slower than their ideal."""
+    waste: Spread
+    ettr: Spread
+    ettr_values: tuple[float, ...]
+    waste_values: tuple[float, ...]
+    places: tuple[Places, ...]
+    capacity: Capacity
+    burn: tuple[BurnRow, ...]
+    burn_reason: str | None
+    warnings: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """As ``steptax fleet`` prints it; values of single jobs are left to ``steptax jobs``."""
+        left = ("price", "ettr_values", "waste_values", "warnings")
+        out = {name: value for name, value in vars(self).items() if name not in left}
+        return out | {"price": self.price.basis}

@@ -1,0 +1,1 @@
+"""What the hardware gives: matrix multiply, memory, links, launches, model blocks, collectives."""

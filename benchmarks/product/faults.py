@@ -1,0 +1,129 @@
+"""The fault laboratory: ``python -m steptax.benchmarks.product.faults``.
+
+Makes jobs with known faults (``fault_jobs``), runs three detectors on the same rows, and prints how
+well each does. ``--out FILE`` writes the score with its date and settings as JSON; ``--small``
+takes seconds and shows that everything runs, the full setting is the score that counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from steptax.benchmarks.product.fault_detectors import DETECTORS, NAME_CAUSES, matrix_of
+from steptax.benchmarks.product.fault_jobs import make_job
+from steptax.benchmarks.product.fault_plans import FULL, SMALL, Setting, plans
+from steptax.benchmarks.product.fault_score import Score
+
+#: What is asked of us; the second says whether more is better.
+TARGETS: dict[str, tuple[float, bool]] = {
+    "rank_recall": (0.98, True),
+    "rank_precision": (0.98, True),
+    "cause_accuracy": (0.90, True),
+    "abstention": (0.95, True),
+    "false_alarms_per_100000_healthy_rank_steps": (1.0, False),
+}
+
+
+def run(setting: Setting, seeds: Sequence[int]) -> tuple[dict[str, Score], dict[str, float], int]:
+    """The score of every detector on the jobs of ``setting``, its seconds, and how many jobs."""
+    scores = {name: Score(names_causes=name in NAME_CAUSES) for name in DETECTORS}
+    seconds = dict.fromkeys(DETECTORS, 0.0)
+    made = [plan for seed in seeds for plan in plans(setting, seed)]
+    for plan in made:
+        job = make_job(plan)
+        matrix = matrix_of(job)
+        for name, detect in DETECTORS.items():
+            begun = time.perf_counter()
+            found = detect(job, matrix)
+            seconds[name] += time.perf_counter() - begun
+            scores[name].add(job, found)
+    return scores, seconds, len(made)
+
+
+def report(
+    setting: Setting,
+    seeds: Sequence[int],
+    scores: dict[str, Score],
+    seconds: dict[str, float],
+    jobs: int,
+) -> dict[str, Any]:
+    """The whole result as it is stored."""
+    ours = scores["steptax"].figures()
+    return {
+        "benchmark": "faults",
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seeds": list(seeds),
+        "setting": asdict(setting),
+        "jobs": jobs,
+        "detectors": {
+            name: score.figures() | {"seconds": round(seconds[name], 1)}
+            for name, score in scores.items()
+        },
+        "targets": {
+            name: {
+                "target": target,
+                "value": ours[name],
+                "met": None
+                if ours[name] is None
+                else (ours[name] >= target if more else ours[name] <= target),
+            }
+            for name, (target, more) in TARGETS.items()
+        },
+        "by_cause": {k: dict(v) for k, v in sorted(scores["steptax"].by_cause.items())},
+        "confused": dict(scores["steptax"].confused.most_common()),
+    }
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """The score as a table."""
+    names = list(result["detectors"])
+    lines = [f"{result['jobs']} jobs, seeds {result['seeds']}, {result['measured_at']}", ""]
+    lines.append(f"{'':<44}" + "".join(f"{name:>14}" for name in names))
+    for key in result["detectors"][names[0]]:
+        values = [result["detectors"][name][key] for name in names]
+        lines.append(f"{key:<44}" + "".join(f"{_cell(v):>14}" for v in values))
+    lines.append("")
+    for name, row in result["targets"].items():
+        lines.append(f"target {name} {row['target']:g}: {_cell(row['value'])}, met: {row['met']}")
+    lines.append("")
+    lines += [
+        f"{cause:<18}" + ", ".join(f"{k} {n}" for k, n in sorted(tally.items()))
+        for cause, tally in result["by_cause"].items()
+    ]
+    lines += [f"confused  {what}: {n}" for what, n in result["confused"].items()]
+    return "\n".join(lines)
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, and store where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--small", action="store_true", help="a few seconds; no score to quote")
+    parser.add_argument("--seed", type=int, default=1, help="which jobs are made")
+    parser.add_argument("--times", type=int, default=1, help="that many seeds, from there on")
+    parser.add_argument("--out", type=Path, help="write the score there as JSON")
+    given = parser.parse_args(arguments)
+    setting = SMALL if given.small else FULL
+    seeds = range(given.seed, given.seed + max(1, given.times))
+    result = report(setting, seeds, *run(setting, seeds))
+    print(as_text(result))
+    if given.out is not None:
+        given.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

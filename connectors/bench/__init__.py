@@ -1,0 +1,1 @@
+"""Results of other people's hardware benchmarks."""

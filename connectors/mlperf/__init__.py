@@ -1,0 +1,1 @@
+"""Connectors to the public results of MLPerf Training."""

@@ -1,0 +1,107 @@
+"""What the procurement page shows, shared by all readers; kept by the version of the data."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import streamlit as st
+
+from steptax.app.views.bench import AcceptanceView, acceptance_view, load_figures, run_ids
+from steptax.app.views.offers import OfferFilter
+from steptax.app.views.procurement import job_procurement
+from steptax.app.views.procurement_choices import Choices, choices
+from steptax.app.views.procurement_models import Procurement
+from steptax.app.views.public_results import benchmark_procurement
+from steptax.app.views.workspace import Workspace
+from steptax.pages import data
+from steptax.pages.procurement_choice import Work
+from steptax.pages.state import Selection
+
+
+def found() -> Choices:
+    """Offers and results of the lake; NotFoundError where there is no lake."""
+    ws = data.workspace()
+    return _choices(ws, str(ws.root), _version(ws))
+
+
+def procurement(work: Work, wanted: OfferFilter, chosen: Selection) -> Procurement:
+    """The options for ``work`` under the offers that are ``wanted``."""
+    ws = data.workspace()
+    if work.benchmark is None:
+        assert chosen.job_id is not None
+        version = f"{ws.version(chosen.job_id)}-{_version(ws)}"
+        return _for_job(
+            ws,
+            str(ws.root),
+            chosen.job_id,
+            wanted,
+            chosen.price,
+            chosen.last_steps,
+            work.own_device,
+            version,
+        )
+    return _for_benchmark(
+        ws, str(ws.root), work.benchmark, wanted, work.gpus, work.round, _version(ws)
+    )
+
+
+def bench_runs() -> list[str]:
+    """Benchmark runs of the lake, the newest first."""
+    ws = data.workspace()
+    return _bench_runs(ws, str(ws.root), ws.lake.version("bench_results"))
+
+
+def acceptance(run: str) -> AcceptanceView:
+    """The verdict on every node of ``run``."""
+    ws = data.workspace()
+    versions = [ws.lake.version(name) for name in ("bench_results", "device_samples", "events")]
+    return _acceptance(ws, str(ws.root), run, "-".join(versions))
+
+
+def _version(ws: Workspace) -> str:
+    names = ("prices", "public_results", "public_runs", "bench_results")
+    return "-".join(ws.lake.version(name) for name in names)
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _choices(_ws: Workspace, root: str, version: str) -> Choices:
+    return choices(_ws)
+
+
+@st.cache_resource(max_entries=16, show_spinner="Reading the job")
+def _for_job(
+    _ws: Workspace,
+    root: str,
+    job_id: str,
+    wanted: OfferFilter,
+    price: Decimal | None,
+    last_steps: int | None,
+    gpu_model: str | None,
+    version: str,
+) -> Procurement:
+    return job_procurement(
+        _ws, job_id, wanted, own_price=price, last_steps=last_steps, gpu_model=gpu_model
+    )
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _for_benchmark(
+    _ws: Workspace,
+    root: str,
+    benchmark: str,
+    wanted: OfferFilter,
+    gpus: int | None,
+    round_: str | None,
+    version: str,
+) -> Procurement:
+    return benchmark_procurement(_ws, benchmark, wanted, gpus=gpus, round_=round_)
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _bench_runs(_ws: Workspace, root: str, version: str) -> list[str]:
+    return run_ids(load_figures(_ws))
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _acceptance(_ws: Workspace, root: str, run: str, version: str) -> AcceptanceView:
+    return acceptance_view(_ws, run)

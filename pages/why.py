@@ -1,0 +1,25 @@
+"""Why a job is slow: each finding with its cause, its evidence, and what to do."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from steptax.app.views.causes import FINDINGS_TITLE, finding_details, findings_note
+from steptax.app.views.models import JobView
+from steptax.pages import parts
+
+#: Findings that the page lists; the command prints all.
+LISTED = 8
+
+
+def draw(view: JobView) -> None:
+    """The findings, costliest first; nothing where there is nothing to explain."""
+    if not view.findings:
+        return
+    parts.section(FINDINGS_TITLE)
+    for place, row in enumerate(view.findings[:LISTED]):
+        with st.container(key=f"finding_{place}", border=True):
+            st.markdown(f"**{parts.plain(row.sentence)}**")
+            lines = (f"*{title}*: {parts.plain(text)}" for title, text in finding_details(row))
+            st.caption("  \n".join(lines))
+    st.caption(parts.plain(findings_note(len(view.findings), LISTED)))

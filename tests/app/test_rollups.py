@@ -1,0 +1,311 @@
+"""Roll-ups equal what raw rows give, whatever was appended, ingested, merged, lost or made anew."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steptax.app.compute import throttle
+from steptax.app.lake import Lake, rollups
+from steptax.app.lake.compact import compact
+from steptax.app.lake.ingest import ingest
+from steptax.app.queries import DuckEngine
+from steptax.app.schema import Batch, table
+from steptax.app.schema import rollups as declared
+from steptax.app.schema.rollups import DAY_US, DEVICES, HOUR_US, MINUTE_US
+
+NOON_US = 1_746_000_000_000_000 // DAY_US * DAY_US + DAY_US // 2
+Row = dict[str, Any]
+
+
+def samples(rows: list[Row]) -> pa.Table:
+    """Rows of the table as connectors give them."""
+    names = {name for row in rows for name in row}
+    spec = {f.name: f.type for f in table("device_samples").arrow}
+    return pa.table({n: pa.array([r.get(n) for r in rows], spec[n]) for n in sorted(names)})
+
+
+def days(lake: Lake, **span: int | None) -> list[Row]:
+    span = {"first_us": None, "last_us": None, **span}
+    return DuckEngine(lake).run("device_day_rows", **span).to_pylist()  # type: ignore[no-any-return]
+
+
+def level_of(lake: Lake, level: str) -> list[Row]:
+    """The level as it is merged, sorted."""
+    engine = DuckEngine(lake)
+    sql, fresh = engine._merged(DEVICES, level, None, None, None)
+    cursor = engine._connection.cursor()
+    if fresh is not None:
+        cursor.register(f"_fresh_{level}", fresh)
+    found = cursor.sql(f"SELECT * FROM {sql} ORDER BY host, gpu_uuid, bucket_us")
+    return found.to_arrow_table().to_pylist()  # type: ignore[no-any-return]
+
+
+def by_hand(rows: list[Row], width_us: int) -> dict[tuple[str, str, int], Row]:
+    """What some columns must be, from raw rows in plain Python."""
+    groups: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row["host"], row["gpu_uuid"], row["ts_us"] // width_us * width_us].append(row)
+    found = {}
+    for key, own in groups.items():
+        power = [
+            (round(r["power_w"] * 1000), r["ts_us"])
+            for r in own
+            if r.get("power_w") is not None and math.isfinite(r["power_w"])
+        ]
+        masks = [r["throttle_reasons"] for r in own if r.get("throttle_reasons") is not None]
+        util = [round(r["util_ratio"] * 1e6) for r in own if r.get("util_ratio") is not None]
+        found[key] = {
+            "samples": len(own),
+            "first_us": min(r["ts_us"] for r in own),
+            "last_us": max(r["ts_us"] for r in own),
+            "power_mw_n": len(power),
+            "power_mw_sum": sum(p for p, _ in power) if power else None,
+            "power_mw_max": max((p for p, _ in power), default=None),
+            "power_mw_max_at_us": min(((-p, at) for p, at in power), default=(None, None))[1],
+            "throttle_known": len(masks),
+            "throttled": sum(
+                bool(m & throttle.THROTTLING) and not m & throttle.IDLE for m in masks
+            ),
+            "util_bin_9": sum(u >= 900_000 for u in util),
+            "util_bin_0": sum(u < 100_000 for u in util),
+            "ecc_corrected_max": max(
+                (r["ecc_corrected"] for r in own if r.get("ecc_corrected") is not None),
+                default=None,
+            ),
+        }
+    return found
+
+
+def test_the_bits_are_those_of_throttling() -> None:
+    assert (declared.THROTTLING, declared.IDLE) == (throttle.THROTTLING, throttle.IDLE)
+
+
+_row = st.fixed_dictionaries(
+    {
+        "host": st.sampled_from(["a", "b"]),
+        "gpu_uuid": st.sampled_from(["G0", "G1"]),
+        "ts_us": st.integers(0, 3 * DAY_US // 1_000_000).map(lambda s: NOON_US + s * 1_000_000),
+    },
+    optional={
+        # Exact in thousandths, as devices say them, so that plain Python rounds the same way.
+        "power_w": st.integers(0, 800).map(float) | st.just(math.nan),
+        "util_ratio": st.integers(0, 100).map(lambda p: p / 100),
+        "throttle_reasons": st.integers(0, 511),
+        "ecc_corrected": st.integers(0, 2**40),
+        "gpu_model": st.sampled_from(["H100"]),
+    },
+)
+_deed = st.sampled_from(["append", "ingest", "compact", "lose", "old"])
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.tuples(_deed, st.lists(_row, min_size=1, max_size=12)), max_size=5))
+def test_whatever_happens_it_equals_what_raw_rows_give(deeds: list[tuple[str, list[Row]]]) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rollups, "ROLLED_ROWS", 4)
+        lake = Lake(Path(folder), create=True)
+        stored: dict[tuple[str, str, int], Row] = {}
+        for number, (deed, rows) in enumerate(deeds):
+            fresh = {(r["host"], r["gpu_uuid"], r["ts_us"]): r for r in rows}
+            own = [r for key, r in fresh.items() if key not in stored]
+            if deed == "append" and own:
+                lake.append("device_samples", samples(own), source="t")
+            elif deed == "ingest":
+                # What is stored already is left out by the lake.
+                batch = Batch("device_samples", samples(list(fresh.values())))
+                ingest(lake, [batch], ingest_id=f"{number:024x}", source="t")
+            elif deed == "compact":
+                compact(lake, minimum=2, grace_s=0)
+                own = []
+            else:
+                own = []
+                _damage(lake, deed)
+            stored |= {(r["host"], r["gpu_uuid"], r["ts_us"]): r for r in own}
+        # ... in every column what one pass over all raw rows gives.
+        at_once = rollups.made(DEVICES, lake.read("device_samples"))
+        for level, width_us in DEVICES.levels.items():
+            found = level_of(lake, level)
+            assert found == at_once[level].to_pylist()
+            wanted = by_hand(list(stored.values()), width_us)
+            assert {(r["host"], r["gpu_uuid"], r["bucket_us"]) for r in found} == set(wanted)
+            for row in found:
+                one = wanted[row["host"], row["gpu_uuid"], row["bucket_us"]]
+                assert {name: row[name] for name in one} == one
+
+
+def _damage(lake: Lake, deed: str) -> None:
+    """``lose``: every second roll-up is gone. ``old``: segments lack a column of today."""
+    if deed == "lose":
+        for path in sorted((lake.root / "rollups").rglob("*.parquet"))[::2]:
+            path.unlink()
+        return
+    for segment in lake.segments("device_samples"):
+        rows = pq.ParquetFile(segment.path).read()
+        if "nvlink_up" in rows.column_names:
+            pq.write_table(rows.drop_columns(["nvlink_up"]), segment.path)
+
+
+def many(first_us: int, seconds: int, devices: int = 8, *, host: str = "node-0") -> pa.Table:
+    """A sample per second and device."""
+    count = seconds * devices
+    at = pa.array([first_us + s * 1_000_000 for s in range(seconds) for _ in range(devices)])
+    uuid = [f"GPU-{d}" for _ in range(seconds) for d in range(devices)]
+    power = [500.0 + (k * 7919) % 200 for k in range(count)]
+    return pa.table({"host": [host] * count, "gpu_uuid": uuid, "ts_us": at, "power_w": power})
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    monkeypatch.setattr(rollups, "ROLLED_ROWS", 500)
+    return Lake(tmp_path / "lake", create=True)
+
+
+def files(lake: Lake) -> dict[Path, int]:
+    return {p: p.stat().st_mtime_ns for p in (lake.root / "rollups").rglob("*.parquet")}
+
+
+def test_an_append_touches_nothing_but_its_own(lake: Lake) -> None:
+    lake.append("device_samples", many(NOON_US, 300), source="t")
+    before = files(lake)
+    assert {path.parent.parent.name for path in before} == set(DEVICES.levels)
+    lake.append("device_samples", many(NOON_US + 300 * 1_000_000, 300), source="t")
+    after = files(lake)
+    assert len(after) == 2 * len(before)
+    assert before.items() <= after.items()
+    assert [(r["samples"], r["gpu_uuid"]) for r in days(lake)] == [
+        (600, f"GPU-{d}") for d in range(8)
+    ]
+
+
+def test_readers_open_no_raw_rows_where_there_is_a_roll_up(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.append("device_samples", many(NOON_US, 300), source="t")
+    wanted = days(lake)
+    [segment] = lake.segments("device_samples")
+    segment.path.write_bytes(b"not read")
+    assert days(lake) == wanted
+    # A small one is read itself, and gets none.
+    lake.append("device_samples", many(NOON_US + DAY_US, 10), source="t")
+    assert len(files(lake)) == len(DEVICES.levels)
+    assert {r["bucket_us"]: r["samples"] for r in days(lake)} == {
+        NOON_US - DAY_US // 2: 300,
+        NOON_US + DAY_US // 2: 10,
+    }
+
+
+def test_a_day_opens_segments_of_that_day_only(lake: Lake) -> None:
+    for day in range(3):
+        lake.append("device_samples", many(NOON_US + day * DAY_US, 300), source="t")
+    second = lake.segments("device_samples")[1]
+    for segment in lake.segments("device_samples"):
+        if segment.path != second.path:
+            for level in DEVICES.levels:
+                path = rollups.rollup_path(lake.root, DEVICES, level, segment.path)
+                path.write_bytes(b"not read")
+    span = {"first_us": second.first, "last_us": second.last}
+    begin = second.first // DAY_US * DAY_US
+    found = DuckEngine(lake).run("device_day_rows", first_us=begin, last_us=begin + DAY_US - 1)
+    assert found["samples"].to_pylist() == [300] * 8
+    assert second.first == span["first_us"] == NOON_US + DAY_US
+
+
+def test_segments_of_before_their_names_told_moments_still_count(lake: Lake) -> None:
+    lake.append("device_samples", many(NOON_US, 100), source="t")
+    [segment] = lake.segments("device_samples")
+    stem, first, last, *rest = segment.path.name.rsplit("-", 4)
+    segment.path.rename(segment.path.with_name("-".join([stem, "0", "0", *rest])))
+    assert (int(first), int(last)) == (segment.first, segment.last)
+    begin = NOON_US // DAY_US * DAY_US
+    assert sum(r["samples"] for r in days(lake, first_us=begin, last_us=begin)) == 800
+
+
+def test_compaction_takes_the_roll_ups_along(lake: Lake) -> None:
+    for minute in range(2):
+        rows = many(NOON_US + minute * MINUTE_US, 60)
+        lake.append("device_samples", rows, source="t")
+        lake.append("device_samples", many(NOON_US + minute * MINUTE_US, 60, host="b"), source="t")
+    wanted = days(lake)
+    compact(lake, minimum=2, grace_s=0)
+    assert len(lake.segments("device_samples")) == 1
+    assert days(lake) == wanted
+    for _ in range(3):
+        lake.append("device_samples", many(NOON_US + HOUR_US, 100, host="c"), source="t")
+    before = len(files(lake))
+    compact(lake, minimum=2, grace_s=0)
+    assert len(files(lake)) < before
+    assert sum(r["samples"] for r in days(lake)) == 2 * 2 * 60 * 8 + 3 * 100 * 8
+
+
+def test_a_full_disk_costs_the_roll_up_and_not_the_rows(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(rollups, "_write", full)
+        lake.append("device_samples", many(NOON_US, 300), source="t")
+        assert not files(lake)
+        assert sum(r["samples"] for r in days(lake)) == 2400
+    assert sum(r["samples"] for r in days(lake)) == 2400
+    assert len(files(lake)) == len(DEVICES.levels)
+
+
+def test_samples_lie_device_by_device(lake: Lake) -> None:
+    rows = many(NOON_US, 50)
+    order = pc.sort_indices(rows, [("ts_us", "descending"), ("gpu_uuid", "ascending")])
+    lake.append("device_samples", rows.take(order), source="t")
+    [segment] = lake.segments("device_samples")
+    stored = pq.ParquetFile(segment.path).read(["gpu_uuid", "ts_us", "power_w"])
+    keys = list(zip(stored["gpu_uuid"].to_pylist(), stored["ts_us"].to_pylist(), strict=True))
+    assert keys == sorted(keys)
+    wanted = {
+        (u, t): p
+        for u, t, p in zip(
+            *(rows[c].to_pylist() for c in ("gpu_uuid", "ts_us", "power_w")), strict=True
+        )
+    }
+    assert dict(zip(keys, stored["power_w"].to_pylist(), strict=True)) == wanted
+
+
+def test_the_command_gives_days(lake: Lake, steptax: Callable[..., Any]) -> None:
+    for day in range(3):
+        rows = many(NOON_US + day * DAY_US, 100)
+        util = pa.array([0.25 * (k % 4) for k in range(rows.num_rows)])
+        lake.append("device_samples", rows.append_column("util_ratio", util), source="t")
+    days_ = steptax("rollup")["days"]
+    assert [d["day_us"] // DAY_US - NOON_US // DAY_US for d in days_] == [0, 1, 2]
+    assert {(d["devices"], d["hosts"], d["samples"]) for d in days_} == {(8, 1, 800)}
+    power = many(NOON_US, 100)["power_w"].to_pylist()
+    assert days_[0]["power_w"] == pytest.approx(sum(power) / 800)
+    assert days_[0]["power_max_w"] == max(power)
+    assert days_[0]["util_ratio"] == pytest.approx(0.375)
+    unknown = ("sm_active_ratio", "temperature_max_c", "hottest", "throttled_ratio")
+    assert all(days_[0][name] is None for name in unknown)
+    assert steptax("rollup", "--from", "2025-05-01", "--to", "2025-05-01")["days"] == days_[1:2]
+    assert steptax("rollup", "--from", "1. May", fails=2)["hint"] == "days are UTC"
+
+
+def test_compaction_merges_neighbours_in_time(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steptax.app.lake.compact.TARGET_ROWS", 800)
+    # As servers are followed: the names of segments tell nothing of their time.
+    for number, minute in enumerate((3, 0, 2, 1)):
+        batch = Batch("device_samples", many(NOON_US + minute * MINUTE_US, 60))
+        ingest(lake, [batch], ingest_id=f"{number:024x}", source="t")
+    compact(lake, minimum=2, grace_s=0)
+    spans = sorted((s.first, s.last) for s in lake.segments("device_samples"))
+    assert len(spans) == 2
+    assert spans[0][1] < spans[1][0]

@@ -1,0 +1,52 @@
+"""The policy document states the thresholds and the causes that the code has."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from steptax.app.compute.cause_model import CAUSE_TEXTS, Cause
+from steptax.app.compute.rules import CauseRules, Confidences, EpisodeRules, StragglerRules
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "causes.md"
+ROW = re.compile(r"^\| `(\w+)\.(\w+)` \| ([^|]+) \|", re.MULTILINE)
+CAUSE_ROW = re.compile(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+
+
+def stated() -> dict[tuple[str, str], str]:
+    rows = ROW.findall(DOCUMENT.read_text(encoding="utf-8"))
+    return {(group, name): value.strip() for group, name, value in rows}
+
+
+@pytest.mark.parametrize("group", [StragglerRules, EpisodeRules, CauseRules, Confidences])
+def test_every_threshold_is_stated_with_its_value(group: type) -> None:
+    said = {name: value for (of, name), value in stated().items() if of == group.__name__}
+    held = {f.name: getattr(group(), f.name) for f in fields(group)}
+    assert said.keys() == held.keys()
+    for name, value in held.items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        assert [float(part) for part in said[name].split(",")] == list(numbers), name
+
+
+def test_every_cause_is_described_in_the_words_of_the_product() -> None:
+    rows = {row[0]: row[1:] for row in CAUSE_ROW.findall(DOCUMENT.read_text(encoding="utf-8"))}
+    assert rows.keys() == {cause.value for cause in Cause}
+    for cause, text in CAUSE_TEXTS.items():
+        title, when, settle = rows[cause.value]
+        assert (title, settle) == (text.title, text.settle)
+        assert when.strip()
+
+
+def test_thresholds_that_the_text_names_exist() -> None:
+    held = {
+        f.name
+        for group in (StragglerRules, EpisodeRules, CauseRules, Confidences)
+        for f in fields(group)
+    }
+    text = DOCUMENT.read_text(encoding="utf-8")
+    named = set(re.findall(r"`(?:StragglerRules\.)?([a-z]+(?:_[a-z]+)+)`", text))
+    signals = {"sw_thermal", "hw_thermal", "hw_slowdown", "sw_power_cap", "hw_power_brake"}
+    assert named - held - signals - {cause.value for cause in Cause} == set()

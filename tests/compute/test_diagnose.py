@@ -1,0 +1,210 @@
+"""Causes are named from their signals, and from nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from steptax.app.compute.cause_model import CAUSE_TEXTS, Cause, Diagnosis, Finding, Scope
+from steptax.app.compute.diagnose import Evidence, diagnose
+from steptax.app.compute.rules import CAUSE_RULES
+from steptax.app.compute.steps import build_matrix
+from steptax.app.compute.straggler import analyse_stragglers
+from steptax.benchmarks.product.fault_detectors import evidence_of, matrix_of
+from steptax.benchmarks.product.fault_jobs import (
+    CAUSES,
+    NOISES,
+    SCOPES,
+    Fault,
+    FaultJob,
+    Plan,
+    Shape,
+    make_job,
+    ranks_of,
+)
+from steptax.benchmarks.product.fault_score import NAMES
+
+STEPS = 240
+PIPELINE = Shape(8, 4, 8)
+SHAPES = {"expert": Shape(16, experts=4), "host": Shape(32), "moving": Shape(32), "job": Shape(16)}
+
+
+def job_with(cause: str, *, signals: bool = True, seed: int = 7) -> FaultJob:
+    """A job with one fault that costs a fifth of the step."""
+    scope = SCOPES[cause]
+    shape = SHAPES.get(scope, PIPELINE if scope in ("stage", "tp_group", "dp_group") else Shape(16))
+    kinds = {
+        "rank": ("tp", "dp", "pp"),
+        "tp_group": ("dp", "pp"),
+        "dp_group": ("tp", "pp"),
+        "replica": ("dp",),
+        "stage": ("pp",),
+        "expert": ("ep",),
+        "host": ("host",),
+    }.get(scope, ())
+    at, same = ranks_of(shape), np.ones(shape.ranks, dtype=bool)
+    for kind in kinds:
+        same &= at[kind] == at[kind][shape.ranks - 1]
+    ranks = tuple(int(r) for r in np.flatnonzero(same)) if kinds else ()
+    always = scope in ("stage", "moving") or cause in ("checkpoint", "launch_bound")
+    first, last = (0, STEPS - 1) if always else (80, 199)
+    fault = Fault(cause, ranks, first, last, 0.2, signals)
+    return make_job(Plan(seed, shape, STEPS, NOISES[1], (fault,)))
+
+
+def told(job: FaultJob, evidence: Evidence | None = None) -> Diagnosis:
+    matrix = matrix_of(job)
+    return diagnose(matrix, analyse_stragglers(matrix), evidence or evidence_of(job))
+
+
+def about(job: FaultJob, diagnosis: Diagnosis) -> list[Finding]:
+    (fault,) = job.truth
+    scope = {"stage": Scope.STAGE, "moving": Scope.MOVING, "job": Scope.JOB}.get(fault.scope)
+    if scope is not None and fault.signals:
+        return [f for f in diagnosis.findings if f.scope is scope]
+    if not fault.ranks:
+        return list(diagnosis.findings)
+    return [f for f in diagnosis.findings if set(f.ranks) & set(fault.ranks)]
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_cause_is_named_when_its_signals_are_there(cause: str) -> None:
+    job = job_with(cause)
+    found = about(job, told(job))
+    wanted = NAMES.get(cause, cause)
+    first = next(f for f in found if f.cause.cause == wanted)
+    assert set(first.ranks) == set(job.truth[0].ranks)
+    assert first.cause.confidence >= CAUSE_RULES.least_confidence
+    assert first.cause.evidence_for
+    assert first.cause.settle
+    assert first.cause.action == CAUSE_TEXTS[Cause(wanted)].action
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_without_them_it_abstains_in_words_and_says_what_would_settle_it(cause: str) -> None:
+    job = job_with(cause, signals=False)
+    for finding in about(job, told(job)):
+        assert finding.cause.cause is None
+        assert finding.cause.text.startswith("cause not named: ")
+        assert finding.cause.confidence < CAUSE_RULES.least_confidence
+        assert finding.cause.settle
+        assert finding.cause.action
+
+
+def test_when_and_how_much() -> None:
+    (one,) = told(job_with("thermal")).findings
+    assert one.place == "rank 15"
+    assert 80 <= one.first_step <= 95
+    assert abs(one.last_step - 199) <= 4
+    assert one.first_step <= one.detected_step <= one.first_step + 20
+    assert not one.is_open
+    assert one.excess_ratio == pytest.approx(0.2, abs=0.04)
+    assert one.part == "compute"
+    # Half of the steps, a sixth of each: the step is a fifth longer than it should be.
+    assert one.lost_ratio == pytest.approx(0.5 * 0.2 / 1.2, abs=0.04)
+
+
+def test_a_device_that_was_like_that_before_is_not_the_cause() -> None:
+    """A signal counts when it came with the slowness."""
+    job = job_with("thermal")
+    assert job.samples is not None
+    hot = job.samples.columns["throttle_reasons"]
+    hot[:, 15] = 0x20
+    (one,) = told(job).findings
+    assert one.cause.cause is not Cause.THERMAL
+
+
+def test_a_power_cap_that_all_devices_report_is_not_the_cause() -> None:
+    job = job_with("power_cap")
+    assert job.samples is not None
+    columns = job.samples.columns
+    columns["throttle_reasons"][:] = 0x4
+    columns["power_limit_w"][:] = 700.0
+    columns["sm_clock_mhz"][:] = 1900.0
+    (one,) = told(job).findings
+    assert one.cause.cause is None
+
+
+def test_heat_that_leaves_the_clock_alone_does_not_explain_slowness() -> None:
+    job = job_with("thermal")
+    assert job.samples is not None
+    job.samples.columns["sm_clock_mhz"][:] = 1980.0
+    (one,) = told(job).findings
+    assert one.cause.cause is None
+    assert any("heat" in text for text in one.cause.evidence_against)
+
+
+def test_two_faults_at_once_have_a_cause_each() -> None:
+    faults = (Fault("gc", (3,), 60, 150, 0.2), Fault("clocks", (9,), 80, 239, 0.3))
+    job = make_job(Plan(11, Shape(16), STEPS, NOISES[0], faults))
+    named = {f.ranks: f.cause.cause for f in told(job).findings if f.scope is Scope.RANKS}
+    assert named == {(3,): Cause.GC, (9,): Cause.CLOCKS}
+
+
+def test_a_host_is_named_as_a_whole() -> None:
+    job = job_with("host_cpu")
+    (one,) = told(job).findings
+    assert one.place.startswith("host node003 (ranks 24, 25")
+    assert len(one.ranks) == 8
+
+
+def test_a_job_whose_ranks_are_all_slow_has_no_straggler() -> None:
+    job = job_with("input_storage")
+    (one,) = told(job).findings
+    assert (one.scope, one.ranks, one.place) == (Scope.JOB, (), "all ranks")
+    assert abs(one.first_step - 80) <= 5
+
+
+def test_a_healthy_job_has_nothing_to_explain() -> None:
+    job = make_job(Plan(5, Shape(64), STEPS, NOISES[0]))
+    assert told(job).findings == ()
+
+
+def test_without_any_evidence_beside_the_steps_it_still_finds_the_rank() -> None:
+    job = job_with("power_cap")
+    (one,) = told(job, Evidence()).findings
+    assert one.ranks == (15,)
+    assert one.cause.cause is None
+    assert any("samples of the devices" in text for text in one.cause.settle)
+
+
+def test_wall_times_across_the_barrier_tell_nothing() -> None:
+    steps, ranks = np.indices((50, 4))
+    rows = {"step": steps.ravel(), "rank": ranks.ravel(), "duration_us": np.full(200, 1e6)}
+    matrix = build_matrix(rows, world_size=4)
+    got = diagnose(matrix, analyse_stragglers(matrix), Evidence())
+    assert got.findings == ()
+    assert got.reason is not None
+    assert "wall times" in got.reason
+
+
+def test_devices_are_asked_only_when_there_is_somebody_to_explain() -> None:
+    healthy = make_job(Plan(5, Shape(16), STEPS, NOISES[0]))
+
+    def refuse() -> None:
+        raise AssertionError("nobody is slow")
+
+    assert told(healthy, replace(evidence_of(healthy), devices=refuse)).findings == ()
+
+
+def test_two_causes_on_one_rank_are_both_named() -> None:
+    faults = (Fault("gc", (3,), 60, 200, 0.2), Fault("thermal", (3,), 60, 200, 0.2))
+    (one,) = told(make_job(Plan(11, Shape(16), STEPS, NOISES[0], faults))).findings
+    assert {one.cause.cause, *(c.cause for c in one.also)} == {Cause.GC, Cause.THERMAL}
+
+
+def test_a_slow_link_is_not_called_the_network_when_only_totals_are_known() -> None:
+    for finding in told(job_with("link", signals=False)).findings:
+        assert finding.cause.cause is None
+
+
+@pytest.mark.parametrize("cause", ["gc", "input_loader", "host_cpu"])
+def test_a_hot_device_does_not_take_the_blame_for_what_a_phase_carries(cause: str) -> None:
+    job = job_with(cause)
+    (fault,) = job.truth
+    decoy = Fault("thermal", fault.ranks, fault.first, fault.last, 0.0)
+    decoyed = make_job(replace(job.plan, faults=(fault, decoy)))
+    (one,) = told(decoyed).findings
+    assert one.cause.cause == cause
