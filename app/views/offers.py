@@ -44,8 +44,9 @@ class Offer:
 
     @property
     def seller(self) -> str:
-        """Who sells it, and the kind of offer."""
-        return ", ".join(p for p in (self.provider, self.kind) if p)
+        """Who sells it, the kind of offer, and where."""
+        region = "" if self.region == UNKNOWN else self.region
+        return ", ".join(p for p in (self.provider, self.kind, region) if p)
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def _kinds_of(offers: Sequence[Offer]) -> list[str]:
 
 
 def prices_of_device(offers: Sequence[Offer], key: str) -> tuple[Priced, ...]:
-    """What the device ``key`` is offered for: of each seller, segment and term the cheapest.
+    """What the device ``key`` is offered for: by seller, segment, term and region.
 
     Cheapest first. An offer that is clear counts before one that leaves the form factor open.
     """
@@ -168,7 +169,8 @@ def prices_of_device(offers: Sequence[Offer], key: str) -> tuple[Priced, ...]:
     fitting = clear or [o for o in offers if key in o.devices]
     groups: dict[tuple[str, ...], list[Offer]] = {}
     for offer in fitting:
-        groups.setdefault((offer.provider, offer.segment or UNKNOWN, offer.term), []).append(offer)
+        place = (offer.provider, offer.segment or UNKNOWN, offer.term, offer.region)
+        groups.setdefault(place, []).append(offer)
     found = [_cheapest(group, key, is_clear=bool(clear)) for group in groups.values()]
     return tuple(sorted(found, key=lambda p: (p.offer.usd_per_gpu_hour, p.offer.text)))
 

@@ -190,7 +190,7 @@ def _own_offer(profile: Profile, offers: Sequence[Offer]) -> Decimal | None:
 
 
 def _options(asked: _Asked, other: Device, offers: Sequence[Offer]) -> list[Option]:
-    """One device: an option for each seller, segment and term; the job's own as it is now."""
+    """One device: an option for each seller, segment, term and region; the own one as it is now."""
     is_own = other.key == asked.profile.device.key
     if is_own and asked.own_price is not None:
         said = f"{price_text(asked.own_price)}, what the job costs now"

@@ -200,7 +200,7 @@ def _device_name(result: PublicResult) -> str:
 
 
 def _options(result: PublicResult, offers: Sequence[Offer]) -> list[Option]:
-    """One result: an option for each seller, segment and term that offers its device."""
+    """One result: an option for each seller, segment, term and region that offers its device."""
     found = result.device.device
     priced = () if found is None else prices_of_device(offers, found.key)
     name = f"{result.gpus or 0:,} × {_device_name(result)}"

@@ -53,7 +53,7 @@ class Backend(ABC):
 
     kind: str
     """``cuda``, ``rocm`` or ``cpu``."""
-    library: str
+    driven_by: str
     """What computes, with its version."""
     index: int
     device_id: str

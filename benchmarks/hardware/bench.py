@@ -115,7 +115,7 @@ def _devices(
     if not first.is_gpu:
         run.notes.append(
             f"no GPU: the CPU was measured, {first.device_model or 'of unknown model'}, by "
-            f"{first.library}"
+            f"{first.driven_by}"
         )
     plan = _plan(request, first)
     with Telemetry(nvml_module(), run.host) as telemetry:
@@ -137,14 +137,14 @@ def _nothing(request: Request, first: Backend, notes: Sequence[str]) -> UserErro
     return UserError(
         f"nothing can be measured here: {'; '.join(notes)}",
         where="--dtype" if by_type else "NAME",
-        hint=f"{first.library} on {first.kind} multiplies in {', '.join(first.dtypes)}"
+        hint=f"{first.driven_by} on {first.kind} multiplies in {', '.join(first.dtypes)}"
         if by_type
         else "gemm, memory and launch run everywhere",
     )
 
 
 def _by_torch(backend: Backend) -> bool:
-    return backend.library.startswith("torch")
+    return backend.driven_by.startswith("torch")
 
 
 def _plan(request: Request, first: Backend) -> Plan:

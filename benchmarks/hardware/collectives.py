@@ -101,7 +101,7 @@ def run_rank(comm: Comm, sweep: Sweep) -> dict[str, Any] | None:
     if comm.rank != 0:
         return None
     return {
-        "library": comm.library,
+        "library": comm.driven_by,
         "notes": list(notes),
         "ranks": [{k: r[k] for k in ("rank", "host", "device_id", "device_model")} for r in every],
         "arrivals": [r["arrivals"] for r in every],

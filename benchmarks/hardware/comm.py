@@ -43,7 +43,7 @@ class Comm(ABC):
 
     rank: int
     size: int
-    library: str
+    driven_by: str
     note: str | None
     """What a reader must know of it before comparing its figures."""
     operations: tuple[str, ...]

@@ -28,7 +28,7 @@ class NumpyBackend(Backend):
     flush_bytes = 64 << 20
 
     def __init__(self) -> None:
-        self.library = f"numpy {np.__version__}"
+        self.driven_by = f"numpy {np.__version__}"
         self.device_model = cpu_model() or platform.processor() or None
         self._flushed: npt.NDArray[np.int64] | None = None
 

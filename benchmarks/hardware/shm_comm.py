@@ -41,7 +41,7 @@ class ShmComm(Comm):
         most_bytes: int,
     ) -> None:
         self.rank, self.size, self.host = rank, len(peer_fds), platform.node()
-        self.library = f"steptax shared memory, numpy {np.__version__}"
+        self.driven_by = f"steptax shared memory, numpy {np.__version__}"
         self.device_id, self.device_model = f"cpu rank {rank}", cpu_model()
         self._mesh = Mesh(rank, inbox_fd, peer_fds)
         self._memory_fd, self._folder, self._most_bytes = memory_fd, folder, most_bytes

@@ -27,7 +27,7 @@ def versions(backends: Sequence[Backend], torch: Any = None) -> dict[str, str]:
     first = backends[0]
     found = {
         "backend": first.kind,
-        "library": first.library,
+        "library": first.driven_by,
         "python": platform.python_version(),
         "kernel": platform.release(),
     }

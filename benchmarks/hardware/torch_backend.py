@@ -35,7 +35,7 @@ class TorchBackend(Backend):
     def __init__(self, torch: Any, index: int | None) -> None:
         self._torch = torch
         self.index = index or 0
-        self.library = f"torch {torch.__version__}"
+        self.driven_by = f"torch {torch.__version__}"
         self._flush: Any = None
         if index is None:
             self.kind, self.device_id, self.device_model = "cpu", "cpu", cpu_model()

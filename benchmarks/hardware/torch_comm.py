@@ -76,7 +76,7 @@ class TorchComm(Comm):
             init_method=init_method,
             timeout=datetime.timedelta(seconds=_TIMEOUT_S),
         )
-        self.library = f"{name}, torch {torch.__version__}"
+        self.driven_by = f"{name}, torch {torch.__version__}"
         self.note = (
             None if self.on_gpu else "gloo between processes on CPUs: no GPU and no NCCL took part"
         )

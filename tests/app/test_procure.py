@@ -62,11 +62,11 @@ def test_a_job_on_every_device_that_is_offered(offers: Steptax) -> None:
     assert own["speedup"]["value"] == pytest.approx(1.0)
     # 110 ms of own compute on average, 10 ms of waiting for rank 3, 30 ms of transfer.
     assert other["usd_per_gpu_hour"] == 4.0
-    assert other["name"] == "B200-SXM · red, neocloud, on-demand"
+    assert other["name"] == "B200-SXM · red, neocloud, on-demand, us"
     names = [o["name"] for o in data["options"] if o["device"] == "B200-SXM"]
     assert names == [
-        "B200-SXM · red, neocloud, on-demand",
-        "B200-SXM · big, hyperscaler, on-demand",
+        "B200-SXM · red, neocloud, on-demand, us",
+        "B200-SXM · big, hyperscaler, on-demand, us",
     ]
     assert any("offers of several kinds" in note for note in data["notes"])
     even = other["break_even_usd_per_gpu_hour"]["value"]
@@ -204,7 +204,7 @@ def test_without_a_price_the_own_offer_is_what_the_job_costs(offers: Steptax) ->
     assert other["break_even_usd_per_gpu_hour"]["value"] == pytest.approx(
         2.0 * other["speedup"]["value"]
     )
-    assert "H100-SXM · red, neocloud, on-demand" in data["sentence"]
+    assert "H100-SXM · red, neocloud, on-demand, us" in data["sentence"]
 
 
 def test_a_price_of_a_day_to_come_is_nobodys_offer(steptax: Steptax, tmp_path: Path) -> None:

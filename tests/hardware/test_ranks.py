@@ -212,7 +212,7 @@ class TestOnGpus:
             "env://",
         )
         assert self.on == [1]
-        assert (comm.device_id, comm.library) == ("GPU-uuid-1", "nccl, torch 2.99.0")
+        assert (comm.device_id, comm.driven_by) == ("GPU-uuid-1", "nccl, torch 2.99.0")
         assert comm.note is None
 
     def test_sizes_end_where_the_buffers_do_not_fit(self, torch: FakeTorch) -> None:
