@@ -14,6 +14,8 @@ from steptax.app.errors import IntegrityError, NotFoundError
 
 #: Parts of a rank's own time; disjoint, and disjoint from communication.
 PHASES = ("compute", "input", "checkpoint", "h2d", "gc", "other", "collective")
+#: The parts of a step may exceed it by so much: they and the whole are read off different clocks.
+CLOCKS_DIFFER_RATIO = 0.01
 _TIMES = ("duration_us", "comm_us", "wait_us", "transfer_us", *(f"{p}_us" for p in PHASES))
 
 
@@ -124,12 +126,10 @@ def accounted_us(matrix: StepMatrix) -> Floats:
 
 
 def inconsistent_cells(matrix: StepMatrix) -> Flags:
-    """[S, R] True where the parts exceed the duration by more than 1 % of it and 1 ms.
-
-    That much is allowed for clocks that differ between the parts and the whole.
-    """
+    """[S, R] True where the parts exceed the duration by more than 1 % of it and 1 ms."""
+    allowed_us = CLOCKS_DIFFER_RATIO * matrix.duration_us + 1000.0
     with np.errstate(invalid="ignore"):
-        return accounted_us(matrix) - matrix.duration_us > 0.01 * matrix.duration_us + 1000.0
+        return accounted_us(matrix) - matrix.duration_us > allowed_us
 
 
 def without_inconsistent(matrix: StepMatrix) -> tuple[StepMatrix, Flags]:

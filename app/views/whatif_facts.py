@@ -17,7 +17,7 @@ from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.resample import block_means, interval
 from steptax.app.compute.rows import Floats, row_max, row_mean
 from steptax.app.compute.scaling import VarianceParts, variance_parts
-from steptax.app.compute.steps import StepMatrix
+from steptax.app.compute.steps import CLOCKS_DIFFER_RATIO, StepMatrix
 from steptax.app.compute.straggler_result import StragglerResult
 from steptax.app.errors import UserError
 from steptax.app.views.load import LoadedJob
@@ -101,13 +101,20 @@ class Facts:
         measures = self._means(known)
         rest = measures.get("other")
         if rest is not None and rest.value is not None and rest.value < 0:
-            measures["other"] = self.none(
-                "ms", f"the measured parts overlap the step by {-rest.value:.3g} ms"
+            measures["other"] = self._overlap(
+                -rest.value, sum(m.value or 0 for m in measures.values())
             )
         return {
             name: measures[name] if name in measures else self.none("ms", reasons[name])
             for name in names
         }
+
+    def _overlap(self, over_ms: float, step_ms: float) -> Measure:
+        """The rest where the parts exceed the step; nothing where clocks and rounding explain it."""
+        text = f"the measured parts overlap the step by {over_ms:.3g} ms"
+        if over_ms > CLOCKS_DIFFER_RATIO * step_ms:
+            return self.none("ms", text)
+        return Measure(0.0, "ms", 0.0, 0.0, level=self.level, warnings=(text,))
 
     def _means(self, known: Mapping[str, Floats]) -> dict[str, Measure]:
         """Means over steps of columns in us, as ms with intervals."""

@@ -216,3 +216,20 @@ def test_a_price_of_a_day_to_come_is_nobodys_offer(steptax: Steptax, tmp_path: P
     ws = open_workspace(tmp_path / "lake")
     held = holding(load_offers(ws), OfferFilter(provider="red"))
     assert {o.observed_on for o in held} == {"2026-10-01"}
+
+
+@pytest.mark.parametrize(("over_ms", "is_told"), [(0.001, True), (1.0, True), (2.0, False)])
+def test_parts_of_a_step_may_exceed_it_by_what_clocks_differ(
+    steptax: Steptax, tmp_path: Path, over_ms: float, is_told: bool
+) -> None:
+    (tmp_path / "prices.csv").write_text(PRICES)
+    steptax("ingest", "prices", tmp_path / "prices.csv")
+    rows = ["step,rank,host,compute_ms,comm_ms,duration_ms"]
+    rows += [f"{s},{r},n0,100,{50 + over_ms},150" for s in range(40) for r in range(4)]
+    (tmp_path / "job.csv").write_text("\n".join(rows))
+    steptax("ingest", "steps", tmp_path / "job.csv", "--job", "j", "--gpu-model", "H100-SXM")
+    asked = ("procure", "job", "--job", "j", "--price", "2")
+    if is_told:
+        assert steptax(*asked)["options"]
+    else:
+        assert "overlap the step by 2 ms" in steptax(*asked, fails=2)["message"]
