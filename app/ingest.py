@@ -25,6 +25,9 @@ from steptax.connectors.money.offers import DEVICES, PEERS
 from steptax.connectors.registry import connector
 
 PRICES = "prices"
+#: Option of bills: what is done where another kind of file tells of the same time.
+SAME_MONTH = "same_month"
+_SAME_MONTH = ("hold", "replace", "add")
 
 
 def ingest_file(
@@ -82,6 +85,7 @@ def ingest_file(
             detail=detail,
             refuse_later_run=refuse,
             refuse_older_attempt=refuse and named,
+            local_clock=reader.has_local_clock(options),
         )
 
     said: tuple[str, ...] = ()
@@ -90,12 +94,19 @@ def ingest_file(
         try:
             batches: Iterable[Batch] = chain([_notes_only(said)], reader.read(path, read_as))
             if isinstance(reader, BillConnector):
-                from steptax.app.bill_deliveries import delivered
+                from steptax.app.bill_deliveries import CHANGED, delivered
 
-                batches = delivered(lake, source, batches)
+                changed_us = detail[CHANGED] = path.stat().st_mtime_ns // 1000
+                batches = delivered(
+                    lake,
+                    source,
+                    batches,
+                    same_month=_same_month(options),
+                    changed_us=changed_us,
+                )
             return store(batches, refuse=True)
         except LaterRunError as later:
-            if not named or not later.executed:
+            if not named or not later.executed or later.is_doubtful:
                 # Nobody said that the two are one job, and files of two jobs may be called the
                 # same; a tracker has a file per metric, of which each would find its own attempt.
                 raise later.at(path) from None
@@ -104,6 +115,18 @@ def ingest_file(
                 return store(chain([_notes_only(said)], reader.read(path, options)), refuse=False)
             read_as = replace(options, attempt=later.attempt + 1)
             said = (f"{later.message}: it is stored as attempt {read_as.attempt}",)
+
+
+def _same_month(options: Options) -> str:
+    """What is done where another kind of file tells of the bill; InputError for what is none."""
+    told = options.extra.get(SAME_MONTH, _SAME_MONTH[0])
+    if told not in _SAME_MONTH:
+        raise InputError(
+            f"expected {', '.join(_SAME_MONTH)}, found {told!r}",
+            where="--same-month",
+            hint="hold: what is stored counts; replace: this file does; add: both do",
+        )
+    return told
 
 
 def _notes_only(notes: tuple[str, ...]) -> Batch:

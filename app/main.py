@@ -9,7 +9,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from steptax.pages import frame
+from steptax.app.access import Access
+from steptax.app.telemetry import TELEMETRY
+from steptax.pages import access, frame
 from steptax.pages.places import (
     EXECUTIVE_PAGE,
     FLEET_PAGE,
@@ -27,6 +29,14 @@ ICON = Path(__file__).resolve().parent / "icon.svg"
 def main() -> None:
     """Draw the chosen page inside the frame."""
     st.set_page_config(page_title="Steptax", page_icon=str(ICON), layout="wide")
+    reader = None
+    with frame.guarded():
+        reader = access.gate()
+    if reader is not None:
+        _draw(reader)
+
+
+def _draw(reader: Access) -> None:
     executive = st.Page(
         EXECUTIVE_PAGE, title="Executive review", icon=":material/payments:", default=True
     )
@@ -45,9 +55,10 @@ def main() -> None:
     health = st.Page(
         HEALTH_PAGE, title="Data & health", icon=":material/database:", url_path="health"
     )
-    page = st.navigation(
-        [executive, fleet, job, whatif, procurement, health, reference], position="top"
-    )
+    pages = [executive, fleet, job, whatif, procurement, reference]
+    if reader.may_manage():  # what it shows is of all teams
+        pages.insert(-1, health)
+    page = st.navigation(pages, position="top")
     # The choices are drawn here and not by the pages, so that they outlive a change of page.
     with frame.guarded():
         needs_job = page not in (
@@ -59,7 +70,9 @@ def main() -> None:
             is_job=page in (job, whatif, procurement), is_live=page is job, needs_job=needs_job
         )
         if has_job or not needs_job:
-            page.run()
+            with TELEMETRY.page_run(page.title):
+                page.run()
+    access.who(reader)
 
 
 main()

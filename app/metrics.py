@@ -311,7 +311,8 @@ _SPECS = (
         "GPU-hours of the whole job × price per GPU-hour",
         "USD",
         "none",
-        "At the price shown at the top; no price is ever assumed.",
+        "At the price shown at the top; no price is ever assumed. On the Executive review a "
+        "connected bill or list price tells it, and in a period it is the part in it.",
     ),
     MetricSpec(
         "window_usd",
@@ -361,6 +362,33 @@ _SPECS = (
         "USD",
         "down",
         "Steps that were rolled back cost money and add no tokens.",
+    ),
+    MetricSpec(
+        "cost_usd",
+        "Cost",
+        "effective cost of what was paid for in the period, as the provider's bill has it; without "
+        "a bill: GPU-hours in the period × price per GPU-hour",
+        "USD",
+        "none",
+        "Split by time: a job counts with the part of its hours that lies in the period. With a "
+        "bill, devices that no job held are in it.",
+    ),
+    MetricSpec(
+        "straggler_tax_usd",
+        "Cost of waiting",
+        "sum over jobs and days of time that ranks waited for a slower one × cost of their hours",
+        "USD",
+        "down",
+        "What the straggler tax comes to in money, in recorded steps.",
+    ),
+    MetricSpec(
+        "usd_per_checkpoint",
+        "Cost per checkpoint kept",
+        "cost of jobs with saves on record / saves after which no earlier step was gone back to",
+        "USD",
+        "down",
+        "What a state that can be gone back to costs; saves of steps that were rolled back are not "
+        "kept. Saving more often lowers it and wins nothing.",
     ),
     MetricSpec(
         "budget_spent_usd",

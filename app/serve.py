@@ -14,9 +14,10 @@ from typing import Any
 from steptax.app.errors import UserError
 from steptax.app.theme import theme_options
 
-#: The script that Streamlit runs. It stands beside no folder named ``pages``, or Streamlit would
-#: take that folder for its own automatic navigation.
-ENTRY = Path(__file__).resolve().parent / "main.py"
+#: What Streamlit is started with: it names the script of the pages, and what stands before it. It
+#: stands beside no folder named ``pages``, or Streamlit would take that folder for its own
+#: automatic navigation.
+ENTRY = Path(__file__).resolve().parent / "asgi.py"
 HEALTH_PATH = "/_stcore/health"
 PORTS_TRIED = 50
 
@@ -26,6 +27,8 @@ _OPTIONS = {
     "server.showEmailPrompt": "false",
     "browser.gatherUsageStats": "false",
     "client.showErrorLinks": "false",
+    # Its files are as the cells are: text that a spreadsheet would run would be run. Ours are not.
+    "client.disableDataExport": "true",
     # A fault of ours goes to the log of the server; the page shows its kind without our source.
     "client.showErrorDetails": "type",
     "client.toolbarMode": "viewer",
@@ -41,15 +44,21 @@ _OPTIONS = {
 }
 
 
-def server_flags(host: str, port: int) -> list[str]:
-    """Flags of ``streamlit run`` for a server that listens on ``host`` and ``port``."""
+def server_flags(host: str, port: int, access: Path | None = None) -> list[str]:
+    """Flags of ``streamlit run`` for a server that listens on ``host`` and ``port``.
+
+    ``access`` is the file with the login and the rules; its values are on no command line.
+    """
     options = _OPTIONS | {"server.address": host, "server.port": str(port)} | theme_options()
+    if access is not None:
+        options["secrets.files"] = str(access.resolve())
     return [part for name, value in options.items() for part in (f"--{name}", value)]
 
 
-def server_command(host: str, port: int) -> list[str]:
+def server_command(host: str, port: int, access: Path | None = None) -> list[str]:
     """The command line that serves the pages on ``host`` and ``port``."""
-    return [sys.executable, "-m", "streamlit", "run", str(ENTRY), *server_flags(host, port)]
+    flags = server_flags(host, port, access)
+    return [sys.executable, "-m", "streamlit", "run", str(ENTRY), *flags]
 
 
 def free_port(preferred: int, host: str = "127.0.0.1") -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -20,6 +21,21 @@ class Settings(BaseSettings):
     )
     price_note: str | None = Field(
         default=None, description="said beside the price, e.g. who set it and why"
+    )
+    access: Path | None = Field(
+        default=None, description="file with the login and who may see what; none: no login"
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="log lines of the servers: text, or one JSON object a line"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="warning", description="least serious lines that are written"
+    )
+    engine: Literal["duckdb", "spark"] = Field(
+        default="duckdb", description="what runs the queries: DuckDB in process, or Apache Spark"
+    )
+    spark_master: str | None = Field(
+        default=None, description="master of Spark; none: as Spark itself is configured"
     )
     bill_rules: Path | None = Field(
         default=None, description="TOML file: tags, resources and rates by which bills are divided"

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import fnmatch
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from steptax.app.lake.conflicts import LaterRunError
 from steptax.app.lake.ingest import IngestResult, fingerprint, ingest
 from steptax.connectors.base import Connector, Options
 from steptax.connectors.follow import Follower, Position
+from steptax.connectors.money.bill import BillConnector
 from steptax.connectors.registry import connector
 
 #: Names of files that their writers have not finished.
@@ -164,6 +166,9 @@ class Watch:
                 continue
             if fnmatch.fnmatch(name, self.match) and path.is_file():
                 found.append(path)
+        if isinstance(self._reader, BillConnector):
+            # Of a bill that is exported again the newest holds, whatever it is called.
+            return sorted(found, key=lambda path: (_stamp(path)[1], path))
         return sorted(found)
 
     def _one(self, path: Path, *, settled: bool, alone: bool) -> Iterator[Stored | Refused | Told]:
@@ -232,6 +237,7 @@ class Watch:
                     ingest_id=ingest_id,
                     source=f"{self.kind}:{path.name}",
                     refuse_later_run=True,
+                    local_clock=self._reader.has_local_clock(self.options),
                     detail={
                         "path": str(path.resolve()),
                         "connector": self.kind,
@@ -272,8 +278,13 @@ class Watch:
             yield Stored(path, result, 0, max(0.0, self.clock() - now[1] / 1e9))
 
     def _key(self, path: Path) -> str:
-        """What identifies this watch of ``path``: the same options read it the same way."""
-        return fingerprint([], "watch", self.kind, path.resolve(), self._facts)
+        """What identifies this watch of ``path``: the same options read it the same way.
+
+        A link is what is followed, and not the file that it leads to just now.
+        """
+        named = Path(os.path.abspath(path))
+        place = named.parent.resolve() / named.name
+        return fingerprint([], "watch", self.kind, place, self._facts)
 
     def _left(self, path: Path) -> tuple[Position | None, dict[str, Any] | None]:
         """Where the newest commit of this watch stopped."""

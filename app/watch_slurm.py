@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -39,6 +39,7 @@ REFRESH_S = 300.0
 #: So much of a line that cannot be read tells whose it is.
 _ID_CHARACTERS = 20
 _OPEN = ("running", "pending")
+_NEVER_US = 2**62
 _NO_NEWS = ("source", "source_row", "ingested_at_us")
 
 
@@ -120,6 +121,7 @@ class SlurmWatch:
                 rest += more
                 self._gone |= set(ids) - whole.keys() - seen
             yield from self._back()
+            self._recall(rows)
             yield from self._store(rows, rest, end_us)
             self._at_us = start_us = end_us
         after_us = self._ended_after_us()
@@ -129,6 +131,20 @@ class SlurmWatch:
             # What this look was told of comes again: it is no news then.
             if job in seen or row.get("state") in _OPEN or (row.get("end_us") or now_us) >= after_us
         }
+
+    def _recall(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
+        """Look up what the lake knows of jobs that accounting tells of long after their end.
+
+        The process before this one remembered that it had told them; no new job is like that.
+        """
+        after_us = self._ended_after_us()
+        old = {
+            job
+            for job, row in rows.items()
+            if job not in self._known and (row.get("end_us") or after_us) < after_us
+        }
+        if old:
+            self._known |= _told_by(self.lake, self._source, -_NEVER_US, only=old)
 
     def _ended_after_us(self) -> int:
         """Jobs that ended before are in no window to come."""
@@ -239,11 +255,19 @@ class SlurmWatch:
         return bool(differ)
 
 
-def _told_by(lake: Lake, source: str, after_us: int) -> dict[str, dict[str, Any]]:
-    """What ``source`` last said, whatever others said since, of jobs that did not end before."""
+def _told_by(
+    lake: Lake, source: str, after_us: int, only: Collection[str] | None = None
+) -> dict[str, dict[str, Any]]:
+    """What ``source`` last said, whatever others said since, of jobs that did not end before.
+
+    With ``only`` of no others.
+    """
     spec = table("jobs")
     parts = [read_segment(spec, segment) for segment in lake.segments("jobs")]
     mine = [part.filter(pc.equal(part["source"], source)) for part in parts]
+    if only is not None:
+        wanted = pa.array(sorted(only), pa.string())
+        mine = [part.filter(pc.is_in(part["job_id"], value_set=wanted)) for part in mine]
     rows = pa.concat_tables([part for part in mine if part.num_rows] or [spec.arrow.empty_table()])
     rows = newest_of_each_key(spec, rows)
     ended = pc.fill_null(pc.less(rows["end_us"], after_us), False)

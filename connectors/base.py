@@ -164,6 +164,10 @@ class Connector(ABC):
         """State for one reading of ``source``."""
         return Run()
 
+    def has_local_clock(self, options: Options) -> bool:
+        """Whether moments may be local times of a zone that nobody has named."""
+        return False
+
     def lines(self, source: Path, options: Options) -> LineFormat | None:
         """How ``source`` can be read while it grows; None where only the whole file can.
 

@@ -31,12 +31,18 @@ from steptax.connectors.sources import (
 
 #: Bytes at the beginning of a file that tell it from another one.
 _HEAD_BYTES = 1024
+#: Bytes before the place that was read up to: runs of one job begin with the same banner.
+_TAIL_BYTES = 256
 _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far a file was read; ``head`` is the digest of its first ``head_bytes`` bytes."""
+    """How far a file was read.
+
+    ``head`` is the digest of its first ``head_bytes`` bytes, ``tail`` that of the last ones before
+    ``offset``; of positions stored before there was one it is empty.
+    """
 
     offset: int = 0
     line: int = 1
@@ -45,6 +51,7 @@ class Position:
     head_bytes: int = 0
     changed_ns: int = 0
     """When the file was written last, as of this reading; 0 = not known."""
+    tail: str = ""
 
     def is_of(self, handle: BinaryIO) -> bool:
         """Whether the open file is the one that this is a position in; a beginning is in any."""
@@ -52,6 +59,8 @@ class Position:
             return True
         found = os.fstat(handle.fileno())
         if found.st_size < self.offset:
+            return False
+        if self.tail and _tail(handle, self.offset) != self.tail:
             return False
         return _digest(handle, self.head_bytes) == self.head
 
@@ -146,6 +155,7 @@ class Follower:
             _digest(self._handle, head_bytes),
             head_bytes,
             self._changed_ns(),
+            _tail(self._handle, before.offset + taken),
         )
         batches = tuple(self._parse(block, form))
         assert self._run is not None
@@ -383,6 +393,11 @@ class Follower:
         return replace(batch, rows=batch.rows.filter(keep)) if keep else batch
 
 
-def _digest(handle: BinaryIO, size: int) -> str:
-    handle.seek(0)
+def _tail(handle: BinaryIO, offset: int) -> str:
+    begin = max(0, offset - _TAIL_BYTES)
+    return _digest(handle, offset - begin, begin)
+
+
+def _digest(handle: BinaryIO, size: int, begin: int = 0) -> str:
+    handle.seek(begin)
     return hashlib.sha256(handle.read(size)).hexdigest()[:24]

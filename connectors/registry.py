@@ -14,7 +14,7 @@ from steptax.connectors.bench.superbench import SuperBenchConnector
 from steptax.connectors.devices.nvidia_smi import NvidiaSmiConnector
 from steptax.connectors.devices.nvml import NvmlConnector
 from steptax.connectors.devices.rocm_smi import RocmSmiConnector
-from steptax.connectors.kineto import KinetoConnector
+from steptax.connectors.kineto.connector import KinetoConnector
 from steptax.connectors.logs.deepspeed import DeepSpeedConnector
 from steptax.connectors.logs.hf_trainer import HfTrainerConnector
 from steptax.connectors.logs.lightning import LightningConnector
@@ -39,9 +39,13 @@ from steptax.connectors.prometheus.scrape import DcgmConnector, NodeExporterConn
 from steptax.connectors.schedulers.opencost import OpenCostConnector
 from steptax.connectors.schedulers.sacct import SacctConnector
 from steptax.connectors.schedulers.slurm_rest import SlurmRestConnector
+from steptax.connectors.tables.device_samples import DeviceSamplesConnector
 from steptax.connectors.tables.events import EventsConnector
 from steptax.connectors.tables.jobs import JobsConnector
+from steptax.connectors.tables.measurements import MeasurementsConnector
+from steptax.connectors.tables.nodes import NodesConnector
 from steptax.connectors.tables.ops import OpsConnector
+from steptax.connectors.tables.scalars import ScalarsConnector
 from steptax.connectors.tables.steps import StepsConnector
 from steptax.connectors.trackers.mlflow import MlflowConnector
 from steptax.connectors.trackers.tensorboard import TensorboardConnector
@@ -51,6 +55,10 @@ _ALL: tuple[Connector, ...] = (
     StepsConnector(),
     OpsConnector(),
     JobsConnector(),
+    NodesConnector(),
+    DeviceSamplesConnector(),
+    MeasurementsConnector(),
+    ScalarsConnector(),
     SacctConnector(),
     SlurmRestConnector(),
     OpenCostConnector(),

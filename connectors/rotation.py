@@ -14,9 +14,10 @@ from typing import BinaryIO, cast
 
 from steptax.connectors.sources import begins_packed
 
-#: log.1 and log.1.gz of logrotate and Python; log-20260301, log.2026-03-01_10-00 with dates.
+#: log.1 and log.1.gz of logrotate and Python; log-20260301, log.2026-03-01_10-00 with dates, and
+#: log-1772348400 with the seconds since 1970. A date may also stand before the ending of the name.
 _NUMBERED = re.compile(r"[.-](?P<age>\d{1,5})(?:\.gz)?")
-_DATED = re.compile(r"[._-](?P<date>20\d\d[\d_.:T-]*?)(?:\.gz)?")
+_DATED = re.compile(r"[._-](?P<date>20\d\d[\d_.:T-]*?|1\d{9})(?:\.gz)?")
 #: Looks until two in a row are the same: a rotation renames one file after the other.
 _LOOKS = 5
 
@@ -44,16 +45,20 @@ def chain(source: Path) -> list[Generation]:
 
 def _look(source: Path) -> list[Generation]:
     try:
-        beside = [p for p in source.parent.iterdir() if p.name.startswith(source.name)]
+        beside = [p for p in source.parent.iterdir() if p.name.startswith(source.stem)]
     except OSError:
         return []
     names = {p.name for p in beside}
     aged: list[tuple[tuple[int, int, str], Path]] = []
     for path in beside:
-        rest = path.name.removeprefix(source.name)
-        if rest.endswith(".gz") and path.name.removesuffix(".gz") in names:
+        if path.name.endswith(".gz") and path.name.removesuffix(".gz") in names:
             continue  # being packed: the plain one is whole
-        if not rest:
+        rest = path.name.removeprefix(source.name)
+        if rest == path.name:
+            inner = _before_ending(path.name, source)
+            if (dated := _DATED.fullmatch(inner)) is not None:
+                aged.append(((2, 0, dated["date"]), path))
+        elif not rest:
             aged.append(((0, 0, ""), path))
         elif (numbered := _NUMBERED.fullmatch(rest)) is not None:
             aged.append(((1, int(numbered["age"]), ""), path))
@@ -71,6 +76,17 @@ def _look(source: Path) -> list[Generation]:
             identity = (there.st_ino, there.st_dev)
             out.append(Generation(path, identity, there.st_mtime_ns))
     return out
+
+
+def _before_ending(name: str, source: Path) -> str:
+    """What ``name`` has between the stem of ``source`` and its ending: -20260301 of a-20260301.log.
+
+    Numbers there are not taken for ages: they are those of ranks as often.
+    """
+    plain = name.removesuffix(".gz")
+    if not source.suffix or not plain.endswith(source.suffix):
+        return ""
+    return plain.removesuffix(source.suffix).removeprefix(source.stem)
 
 
 def open_plain(path: Path) -> tuple[BinaryIO, str | None]:

@@ -88,7 +88,11 @@ def check_file(path: Path) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise InputError("is no regular file", where=where, hint="save it to a file first")
     if found.st_size == 0:
-        raise InputError("is empty", where=where, hint="check that its writer has finished")
+        raise InputError(
+            "is empty where a record was expected",
+            where=where,
+            hint="check that its writer has finished",
+        )
 
 
 @contextmanager
@@ -133,7 +137,11 @@ def head(path: Path) -> bytes:
         feed = Feed(handle)
         data = feed.read(HEAD_BYTES)
     if not data:
-        raise InputError(feed.fault or "is empty", where=str(path), hint="copy or write it anew")
+        raise InputError(
+            feed.fault or "is empty where a record was expected",
+            where=str(path),
+            hint="copy or write it anew",
+        )
     return data.removeprefix(_BOM)
 
 

@@ -72,7 +72,11 @@ def read_whole(path: Path, *, by_folder: bool, limit: int = WHOLE_BYTES) -> Whol
             hint="give the output of one run; cut the file where a new run begins",
         )
     if not data:
-        raise InputError(fault or "is empty", where=str(path), hint="copy or write it anew")
+        raise InputError(
+            fault or "is empty where a record was expected",
+            where=str(path),
+            hint="copy or write it anew",
+        )
     return Whole(bytes(data), fault, job_of(path, by_folder=by_folder))
 
 

@@ -1,15 +1,23 @@
-"""The brief of the cost review as a file, with the choices that the page shows."""
+"""A page as a file, with the choices that the page shows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import date
 from urllib.parse import urlsplit
 
 import streamlit as st
 
 from steptax.app.report.executive import executive_report
+from steptax.app.report.fleet import fleet_report
+from steptax.app.report.models import Report
 from steptax.app.report.render import possible_formats, render
-from steptax.pages import data, parts, state
+from steptax.app.views.fleet_filter import FleetFilter
+from steptax.app.views.workspace import Workspace
+from steptax.pages import data, parts, reader, state
 
+#: Keys of the days that are chosen, in the URL.
+_DAYS = ("from", "to")
 _TYPES = {
     "pdf": "application/pdf",
     "html": "text/html",
@@ -19,47 +27,61 @@ _TYPES = {
 
 
 def draw() -> None:
-    """A button per format; the file is made when it is asked for."""
-    parts.section("Take it along")
-    st.caption("One page for a mail or a meeting, and all numbers behind it.")
-    with st.container(horizontal=True, key="brief"):
-        for form in possible_formats():
-            _button(form)
-    st.caption("By mail or from cron: steptax report executive --to-mail CHANNEL")
-
-
-def _button(form: str) -> None:
+    """The cost review: a button per format; the file is made when it is asked for."""
     chosen = st.session_state
-    price = state.read().price
     by, denominator, tz = (
         chosen.get(key) or usual
         for key, usual in ((state.BY, "team"), (state.DENOMINATOR, "paid"), (state.ZONE, "UTC"))
     )
-    served_at = _served_at()
+    first, last = (day if isinstance(day := chosen.get(key), date) else None for key in _DAYS)
+    price, served_at = state.read().price, _served_at("")
 
-    def make() -> bytes:
-        report = executive_report(
-            data.workspace(),
+    def report(seen: Workspace) -> Report:
+        return executive_report(
+            seen,
             price=price,
+            first=first,
+            last=last,
             by=by,
             denominator=denominator,
             tz=tz,
             base_url=served_at,
         )
-        return render(report, form)
 
-    st.download_button(
-        form.upper(),
-        data=make,
-        file_name=f"steptax-executive.{form}",
-        mime=_TYPES[form],
-        key=f"brief_{form}",
-        icon=":material/download:",
-        on_click="ignore",
-    )
+    _buttons("executive", "One page for a mail or a meeting, and all numbers behind it.", report)
 
 
-def _served_at() -> str | None:
-    """Where this page is served; None where nobody knows."""
+def draw_fleet(only: FleetFilter) -> None:
+    """The fleet, of the jobs that are chosen: a button per format."""
+    price, served_at = state.read().price, _served_at("/fleet")
+
+    def report(seen: Workspace) -> Report:
+        return fleet_report(seen, price=price, only=only, base_url=served_at)
+
+    _buttons("fleet", "What this page shows, of the jobs that are chosen.", report)
+
+
+def _buttons(name: str, about: str, report: Callable[[Workspace], Report]) -> None:
+    parts.section("Take it along")
+    st.caption(about)
+    # Opened here: the file is made outside of the run of the page, where nobody knows who reads.
+    seen = data.workspace()
+    with st.container(horizontal=True, key="brief"):
+        for form in possible_formats():
+            st.download_button(
+                form.upper(),
+                data=reader.file_for(lambda form=form: render(report(seen), form)),  # type: ignore[misc]
+                file_name=f"steptax-{name}.{form}",
+                mime=_TYPES[form],
+                key=f"brief_{form}",
+                icon=":material/download:",
+                on_click="ignore",
+            )
+    st.caption(f"By mail or from cron: steptax report {name} --to-mail CHANNEL")
+
+
+def _served_at(path: str) -> str | None:
+    """Where the pages are served, from that of the page at ``path``; None where nobody knows."""
     parsed = urlsplit(st.context.url or "")
-    return f"{parsed.scheme}://{parsed.netloc}{parsed.path}" if parsed.netloc else None
+    own = parsed.path.rstrip("/").removesuffix(path)
+    return f"{parsed.scheme}://{parsed.netloc}{own}" if parsed.netloc else None

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
+from steptax.app.access import AccessDeniedError
 from steptax.app.settings import Settings
 from steptax.app.views.alert_list import alert_rows
 from steptax.app.views.budget import BudgetView, budget_view, scopes
@@ -28,12 +30,16 @@ from steptax.app.views.devices import (
     job_window,
     samples_version,
 )
-from steptax.app.views.executive import executive_view
+from steptax.app.views.executive import days_of, executive_view
 from steptax.app.views.fleet import fleet_view
 from steptax.app.views.fleet_bill import fleet_bill
 from steptax.app.views.fleet_bill_models import FleetBill
+from steptax.app.views.fleet_facts import fleet_facts
+from steptax.app.views.fleet_filter import FleetChoices, FleetFilter
+from steptax.app.views.fleet_filter import fleet_choices as fleet_choices_of
 from steptax.app.views.fleet_models import FleetView
 from steptax.app.views.health import health_view
+from steptax.app.views.history import HistoryView, history_view
 from steptax.app.views.job import job_view, step_timeline
 from steptax.app.views.models import ExecutiveView, HealthView, JobView, StepTimeline
 from steptax.app.views.quiet_failures import QuietFailures, quiet_failures
@@ -42,6 +48,7 @@ from steptax.app.views.report_models import Reports
 from steptax.app.views.reports import job_reports
 from steptax.app.views.sharing import neighbours_version
 from steptax.app.views.workspace import Workspace, open_workspace
+from steptax.pages import reader
 from steptax.pages.state import Selection
 
 LIVE_EVERY_S = 2
@@ -60,6 +67,9 @@ TIMELINE_RANKS = 20
 """Ranks drawn of one step; more do not fit a screen."""
 
 _DAY_S = 86_400
+_REVIEW_EVERY_S = 300
+#: Tables that change what a bill of all jobs says, beside those of the jobs themselves.
+_BILLED = ("events", "charges", "charge_states", "prices", "device_samples")
 
 
 @dataclass(frozen=True)
@@ -76,8 +86,12 @@ def settings() -> Settings:
 
 
 def workspace() -> Workspace:
-    """The lake of this installation; NotFoundError where there is none yet."""
-    return _workspace(str(settings().lake))
+    """The lake of this installation, as its reader may see it.
+
+    NotFoundError where there is none yet; AccessDeniedError for a reader who may see nothing.
+    """
+    teams = reader.current().teams
+    return _workspace(str(settings().lake), None if teams is None else tuple(sorted(teams)))
 
 
 def price_note(price: Decimal | None) -> str | None:
@@ -93,7 +107,7 @@ def job(selection: Selection, job_id: str) -> JobView:
     def made(period: int) -> _Built:
         return _job_view(
             ws,
-            str(ws.root),
+            ws.key,
             job_id,
             selection.last_steps,
             selection.price,
@@ -111,14 +125,14 @@ def job(selection: Selection, job_id: str) -> JobView:
 def timeline(view: JobView, step: int, ranks: tuple[int, ...]) -> StepTimeline:
     """One step of the job of ``view``."""
     ws = workspace()
-    return _timeline(ws, str(ws.root), view.header.job_id, step, ranks, view.version)
+    return _timeline(ws, ws.key, view.header.job_id, step, ranks, view.version)
 
 
 def reports(job_id: str) -> Reports:
     """What others say of a job, also of one without steps."""
     ws = workspace()
     versions = [ws.lake.version(name, job_id) for name in ("printed_metrics", "reported_scores")]
-    return _reports(ws, str(ws.root), job_id, "-".join(versions))
+    return _reports(ws, ws.key, job_id, "-".join(versions))
 
 
 def record(job_id: str, price: Decimal | None) -> RecordView:
@@ -143,7 +157,7 @@ def collectives(job_id: str, *, is_live: bool) -> CollectivesView:
         if is_live
         else "-".join(ws.lake.version(name, job_id) for name in names)
     )
-    return _collectives(ws, str(ws.root), job_id, version)
+    return _collectives(ws, ws.key, job_id, version)
 
 
 def devices_are_there(job_id: str) -> bool:
@@ -157,7 +171,7 @@ def devices(job_id: str, last_steps: int | None, *, is_live: bool) -> DevicesVie
     NotFoundError where the time or the ranks of the job are not known.
     """
     ws = workspace()
-    root = str(ws.root)
+    root = ws.key
     if is_live:
         return _devices(ws, root, job_id, last_steps, f"live {_clock(DEVICES_EVERY_S)}")
     version = "-".join(
@@ -176,29 +190,58 @@ def quiet(job_id: str, last_steps: int | None, *, is_live: bool) -> QuietFailure
     """
     ws = workspace()
     version = f"live {_clock(QUIET_EVERY_S)}" if is_live else ws.version(job_id)
-    return _quiet(ws, str(ws.root), job_id, last_steps, version)
+    return _quiet(ws, ws.key, job_id, last_steps, version)
 
 
-def executive(price: Decimal | None) -> ExecutiveView:
-    """The cost review at ``price``."""
+def history(job_id: str, *, is_live: bool) -> HistoryView | None:
+    """All steps of a big job; None for a small one. With ``is_live`` ``QUIET_EVERY_S`` old."""
     ws = workspace()
-    return _executive_view(ws, str(ws.root), price, price_note(price), ws.version(), _clock(_DAY_S))
+    version = f"live {_clock(QUIET_EVERY_S)}" if is_live else ws.version(job_id)
+    return _history(ws, ws.key, job_id, version)
 
 
-def fleet(price: Decimal | None) -> FleetView:
-    """The fleet at ``price``."""
+def executive(
+    price: Decimal | None,
+    first: date | None = None,
+    last: date | None = None,
+    compare_to: str = "previous",
+) -> ExecutiveView:
+    """The cost review at ``price`` from ``first`` to ``last``, both days included."""
     ws = workspace()
-    names = ("events", "charges", "prices", "device_samples", "budgets")
+    version = "-".join([ws.version(), *(ws.lake.version(n) for n in (*_BILLED, "budgets"))])
+    days = (first, last, compare_to)
+    # Whether a source is silent changes by the minute, and the review with it.
+    clock = _clock(_REVIEW_EVERY_S)
+    return _executive_view(ws, ws.key, price, price_note(price), days, version, clock)
+
+
+def fleet_choices() -> FleetChoices:
+    """What the jobs of the fleet can be chosen by."""
+    ws = workspace()
+    return _fleet_choices(ws, ws.key, f"{ws.version()}-{ws.lake.version('events')}")
+
+
+def fleet(price: Decimal | None, only: FleetFilter) -> FleetView:
+    """The fleet at ``price``, of the jobs that are chosen."""
+    ws = workspace()
+    names = (*_BILLED, "budgets", "nodes")
     version = "-".join([ws.version(), *(ws.lake.version(name) for name in names)])
-    return _fleet(ws, str(ws.root), price, price_note(price), version, _clock(_DAY_S))
+    return _fleet(ws, ws.key, price, price_note(price), only, version, _clock(_DAY_S))
 
 
-def whole_bill(by: str, denominator: str, tz: str, price: Decimal | None) -> FleetBill:
-    """The whole bill of all jobs by ``by``."""
+def whole_bill(
+    by: str,
+    denominator: str,
+    tz: str,
+    price: Decimal | None,
+    first: date | None = None,
+    last: date | None = None,
+) -> FleetBill:
+    """The whole bill of all jobs by ``by``, from ``first`` to ``last``, both days included."""
     ws = workspace()
-    versions = [ws.lake.version(name) for name in ("events", "charges", "prices", "device_samples")]
+    versions = [ws.lake.version(name) for name in _BILLED]
     version = "-".join([ws.version(), *versions])
-    return _whole_bill(ws, str(ws.root), by, denominator, tz, price, version)
+    return _whole_bill(ws, ws.key, by, denominator, tz, price, (first, last), version)
 
 
 def budget_scopes() -> list[str]:
@@ -209,19 +252,20 @@ def budget_scopes() -> list[str]:
 def budget(scope: str, period: str | None, price: Decimal | None) -> BudgetView:
     """How a scope stands in a period."""
     ws = workspace()
-    names = ("events", "charges", "prices", "device_samples", "budgets")
+    names = (*_BILLED, "budgets")
     version = "-".join([ws.version(), *(ws.lake.version(name) for name in names)])
-    return _budget(ws, str(ws.root), scope, period, price, version, _clock(_DAY_S))
+    return _budget(ws, ws.key, scope, period, price, version, _clock(_DAY_S))
 
 
 def set_budget(**entry: Any) -> None:
-    """Store a budget; UserError says what is wrong with it."""
+    """Store a budget; UserError says what is wrong with it, or that the reader may not."""
+    reader.current().check_budget(str(entry["scope"]))
     store_budget(workspace(), **entry)
 
 
 def health() -> HealthView:
-    """Sources, rows and rejects; cheap, and only useful when it is fresh."""
-    return health_view(workspace())
+    """Sources, rows and rejects, which are of all teams; cheap, and only useful when fresh."""
+    return health_view(_managed())
 
 
 def score() -> DetectorScore:
@@ -231,7 +275,19 @@ def score() -> DetectorScore:
 
 def alerts() -> list[dict[str, Any]]:
     """Alerts of this lake, open ones first."""
-    return alert_rows(workspace().root)
+    return alert_rows(_managed().root)
+
+
+def _managed() -> Workspace:
+    """The whole lake, for who runs it; AccessDeniedError for anybody else."""
+    who = reader.current()
+    if not who.may_manage():
+        raise AccessDeniedError(
+            "sources, rejected rows and alerts are of all teams",
+            where=who.user,
+            hint="an admin sees them",
+        )
+    return workspace()
 
 
 def _clock(every_s: int) -> int:
@@ -239,9 +295,9 @@ def _clock(every_s: int) -> int:
     return int(time.time() // every_s)
 
 
-@st.cache_resource(max_entries=4, show_spinner=False)
-def _workspace(root: str) -> Workspace:
-    return open_workspace(Path(root))
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _workspace(root: str, teams: tuple[str, ...] | None) -> Workspace:
+    return open_workspace(Path(root), teams=teams)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
@@ -271,6 +327,11 @@ def _budget(
     day: int,
 ) -> BudgetView:
     return budget_view(_ws, scope=scope, period=period, price=price)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _history(_ws: Workspace, root: str, job_id: str, version: str) -> HistoryView | None:
+    return history_view(_ws, job_id)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
@@ -317,22 +378,38 @@ def _executive_view(
     root: str,
     price: Decimal | None,
     note: str | None,
+    days: tuple[date | None, date | None, str],
     version: str,
     period: int,
 ) -> ExecutiveView:
-    return executive_view(_ws, price=price, price_note=note)
+    first, last, compare_to = days
+    first_us, last_us = days_of(first, last)
+    return executive_view(
+        _ws,
+        price=price,
+        price_note=note,
+        first_us=first_us,
+        last_us=last_us,
+        compare_to=compare_to,
+    )
 
 
-@st.cache_resource(max_entries=8, show_spinner="Looking at all jobs")
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _fleet_choices(_ws: Workspace, root: str, version: str) -> FleetChoices:
+    return fleet_choices_of(fleet_facts(_ws))
+
+
+@st.cache_resource(max_entries=32, show_spinner="Looking at all jobs")
 def _fleet(
     _ws: Workspace,
     root: str,
     price: Decimal | None,
     note: str | None,
+    only: FleetFilter,
     version: str,
     day: int,
 ) -> FleetView:
-    return fleet_view(_ws, price=price, price_note=note)
+    return fleet_view(_ws, price=price, price_note=note, only=only)
 
 
 @st.cache_resource(max_entries=16, show_spinner="Adding up the bills")
@@ -343,6 +420,10 @@ def _whole_bill(
     denominator: str,
     tz: str,
     price: Decimal | None,
+    days: tuple[date | None, date | None],
     version: str,
 ) -> FleetBill:
-    return fleet_bill(_ws, by=by, denominator=denominator, tz=tz, price=price)
+    first, last = days
+    return fleet_bill(
+        _ws, by=by, denominator=denominator, tz=tz, price=price, first=first, last=last
+    )

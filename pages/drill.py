@@ -121,15 +121,16 @@ def _step(view: JobView, rank: int | None, step: int) -> None:
 
 def _series(view: JobView, step: int) -> None:
     parts.section("Step by step")
+    series, unit = view.series, time_unit(view)
     parts.figure(
         "series",
-        step_figure(view.series, parts.palette(), chosen_step=step, unit=time_unit(view)),
-        lambda: tables.series_table(view),
+        step_figure(series, parts.palette(), chosen_step=step, unit=unit),
+        lambda: tables.series_table(series, unit),
         alt="Step time with the median, 95th percentile and largest work of the ranks, by step.",
     )
-    loss = loss_figure(view.series)
+    loss = loss_figure(series)
     if loss is not None:
-        parts.figure("loss", loss, lambda: tables.series_table(view), alt="Training loss by step.")
+        parts.figure("loss", loss, lambda: tables.series_table(series, unit), alt="Loss by step.")
 
 
 def _grid(grid: Grid, unit: str) -> None:

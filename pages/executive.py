@@ -2,50 +2,91 @@
 
 from __future__ import annotations
 
+from datetime import date
+from typing import Final
+
 import streamlit as st
 
-from steptax.app.charts.fleet_tables import jobs_table, teams_table
+from steptax.app.charts.fleet_tables import jobs_table
 from steptax.app.charts.job_tables import ledger_table
 from steptax.app.charts.waterfall import units_of, waterfall_figure
-from steptax.app.views.models import ExecutiveView
-from steptax.pages import brief, budget, data, frame, parts, state, whole_bill
+from steptax.app.errors import SteptaxError
+from steptax.app.views.ledger import bill_lines
+from steptax.app.views.models import ExecutiveView, LedgerLine
+from steptax.pages import brief, budget, data, frame, parts, review, state, whole_bill
 from steptax.pages.places import JOB_PAGE
+
+#: Jobs that the page lists.
+LISTED_JOBS = 1_000
+_BESIDE = ("gpu_hours", "compute_share_ratio")
+LEDGER: Final = "ledger_of"
+_WHOLE, _RECORDED = "all that was paid", "recorded steps"
 
 
 def page() -> None:
     """Draw the page from one view."""
-    view = data.executive(state.read().price)
+    first, last, compare_to = review.period()
+    view = data.executive(state.read().price, first, last, compare_to)
     frame.coverage(f"{view.period} · {view.coverage}")
     parts.sentence(view.sentence)
+    review.empty(view)
+    review.fix_first(view)
+    review.cards(view)
     parts.notes(view.warnings)
-    _numbers(view)
-    budget.draw()
-    _ledger(view)
-    whole_bill.draw()
+    _ledger(view, first, last)
     _jobs(view)
-    _teams(view)
+    review.weeks(view)
+    review.variance(view)
+    review.anomalies(view)
+    budget.draw()
+    whole_bill.draw(first, last)
+    review.showback(view)
+    review.runs(view)
     brief.draw()
 
 
 def _numbers(view: ExecutiveView) -> None:
+    """What stands beside the cards: the hours that they rest on, and what ranks did in them."""
     with st.container(horizontal=True, key="kpis"):
         for kpi in view.kpis:
-            parts.number(kpi.title, kpi.measure, kpi.metric_id, kpi.help, spark=kpi.spark)
+            if kpi.metric_id in _BESIDE:
+                parts.number(kpi.title, kpi.measure, kpi.metric_id, kpi.help, spark=kpi.spark)
 
 
-def _ledger(view: ExecutiveView) -> None:
+def _ledger(view: ExecutiveView, first: date | None, last: date | None) -> None:
+    """From what was paid to what was useful: of all that was paid, or of the recorded steps."""
     parts.section("Where it went")
-    if not view.ledger:
+    _numbers(view)
+    whole, note = _whole_bill(first, last)
+    ledgers = {_WHOLE: whole, _RECORDED: view.ledger}
+    known = [name for name, lines in ledgers.items() if lines]
+    if not known:
         st.info(parts.plain(view.ledger_note), icon=":material/info:")
         return
-    unit = parts.unit_choice(units_of(view.ledger))
+    with st.container(horizontal=True, key="ledger_choices", vertical_alignment="bottom"):
+        name = st.segmented_control(
+            "Of", known, default=known[0], required=True, key=LEDGER, bind="query-params"
+        )
+        lines = ledgers[name or known[0]]
+        unit = parts.unit_choice(units_of(lines))
     parts.figure(
         "ledger",
-        waterfall_figure(view.ledger, unit, parts.palette()),
-        lambda: ledger_table(view.ledger),
-        alt=f"Waterfall from what was paid to the ranks' own computing. {view.sentence}",
+        waterfall_figure(lines, unit, parts.palette()),
+        lambda: ledger_table(lines),
+        alt=f"Waterfall from what was paid to what was useful. {view.sentence}",
     )
-    st.caption(parts.plain(view.ledger_note))
+    st.caption(parts.plain(note if lines is whole else view.ledger_note))
+    if not view.ledger:
+        st.caption(parts.plain(view.ledger_note))
+
+
+def _whole_bill(first: date | None, last: date | None) -> tuple[tuple[LedgerLine, ...], str]:
+    """The whole bill of the period as a ledger; what is wrong with it is said further down."""
+    try:
+        bill = data.whole_bill(*whole_bill.chosen(), state.read().price, first, last)
+    except SteptaxError:
+        return (), ""
+    return bill_lines(bill), bill.sentence
 
 
 def _jobs(view: ExecutiveView) -> None:
@@ -56,18 +97,19 @@ def _jobs(view: ExecutiveView) -> None:
         if row is not None:
             state.choose_job(view.jobs[row].job_id)
 
-    shown = parts.rows("jobs", jobs_table(view.jobs), on_select=choose)
-    st.caption("Select a row to open the job.")
+    # Of fifty thousand jobs the file has all; a browser shows the first thousand.
+    shown = parts.rows("jobs", jobs_table(view.jobs[:LISTED_JOBS]), on_select=choose)
+    listed = min(len(view.jobs), LISTED_JOBS)
+    more = (
+        ""
+        if listed == len(view.jobs)
+        else f" {listed:,} of {len(view.jobs):,} jobs; the file has all."
+    )
+    st.caption(f"Select a row to open the job.{more}")
     parts.download("jobs", lambda: jobs_table(view.jobs))
     if shown.selection.rows:
         # The choices are bound widgets, which put themselves back into the URL.
         st.switch_page(JOB_PAGE, query_params={})
-
-
-def _teams(view: ExecutiveView) -> None:
-    parts.section("Showback by team")
-    parts.rows("teams", teams_table(view.by_team))
-    parts.download("teams", lambda: teams_table(view.by_team))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from steptax.app.charts.fleet_view_tables import (
     capacity_table,
     causes_table,
     fail_slow_table,
+    groups_by_state_table,
     losses_table,
     model_table,
     places_table,
@@ -22,14 +23,16 @@ from steptax.app.charts.tables import Table
 from steptax.app.format import format_measure
 from steptax.app.metrics import METRICS
 from steptax.app.views.fleet_models import FleetView
-from steptax.pages import data, frame, parts, state
+from steptax.pages import brief, data, fleet_choice, frame, parts, state
 
 
 def page() -> None:
     """Draw the page from one view."""
-    view = data.fleet(state.read().price)
+    only = fleet_choice.draw(data.fleet_choices())
+    view = data.fleet(state.read().price, only)
     frame.coverage(view.coverage)
     parts.sentence(view.sentence)
+    fleet_choice.said(view.only)
     parts.notes(view.warnings)
     with st.container(horizontal=True, key="kpis"):
         for name, measure in view.metrics.items():
@@ -47,6 +50,7 @@ def page() -> None:
         _table("fleet_burn", burn_table(view))
     if view.burn_reason:
         st.caption(parts.plain(view.burn_reason))
+    brief.draw_fleet(only)
 
 
 def _table(key: str, table: Table) -> None:
@@ -89,6 +93,21 @@ def _sizes(view: FleetView) -> None:
         alt=f"Bars by GPUs of a job, one part per state. {view.sentence}",
     )
     _table("fleet_states", states_table(view))
+    if not view.groups:
+        return
+    names = list(view.groups)
+    by = st.segmented_control(
+        "Jobs by",
+        names,
+        default=names[0],
+        required=True,
+        key="fleet_by",
+        bind="query-params",
+        format_func=lambda name: f"by {name}",
+        label_visibility="collapsed",
+    )
+    name = by or names[0]
+    _table("fleet_groups", groups_by_state_table(view.groups[name], name, view))
 
 
 def _failures(view: FleetView) -> None:

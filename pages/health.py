@@ -8,6 +8,7 @@ from steptax.app.charts.fleet_tables import (
     alerts_table,
     gaps_table,
     metrics_table,
+    score_groups_table,
     score_table,
     sources_table,
     stored_table,
@@ -54,6 +55,9 @@ def _score() -> None:
         score = data.score()
         st.markdown(parts.plain(score.sentence))
         parts.rows("score", score_table(score))
+        if score.groups:
+            st.markdown("By noise, and by what is special about the jobs, the detector alone:")
+            parts.rows("score_groups", score_groups_table(score))
         st.caption(
             "Jobs with faults of every kind, made by steptax.benchmarks.product.faults; the other "
             "two detectors saw the same jobs. docs/causes.md has the rules."

@@ -19,6 +19,7 @@ from steptax.pages import (
     devices,
     drill,
     frame,
+    history,
     parts,
     quiet,
     said,
@@ -59,6 +60,7 @@ def page() -> None:
         return
     live = is_live and chosen.live
     st.fragment(_body, run_every=data.LIVE_EVERY_S if live else None)(live)
+    history.draw(chosen.job_id, is_live=is_live)
     quiet.draw(chosen.job_id, is_live=is_live)
     devices.draw(chosen.job_id, top, is_live=is_live)
     collectives.draw(chosen.job_id, top, is_live=is_live)

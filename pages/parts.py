@@ -10,15 +10,18 @@ from typing import Any
 import streamlit as st
 
 from steptax.app.charts.card import Field, about_text, basis_text, value_text
+from steptax.app.charts.names import without_links
 from steptax.app.charts.style import CONFIG
 from steptax.app.charts.tables import Table, count_text
 from steptax.app.charts.waterfall import Unit
 from steptax.app.errors import SteptaxError
 from steptax.app.theme import Palette, palette_of
-from steptax.pages import state
+from steptax.pages import reader, state
 
 _TABLE_LIMIT = 1_000
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~$:&])")
+#: Where Markdown makes a link of what nobody wrote as one: an address in the name of a job.
+_ADDRESS = re.compile(r"(https?:|www|@)(?=\S)", re.IGNORECASE)
 
 
 def palette() -> Palette:
@@ -27,8 +30,16 @@ def palette() -> Palette:
 
 
 def plain(text: str) -> str:
-    """``text`` as it is, where Markdown is expected: dollar signs would start a formula."""
-    return _SPECIAL.sub(r"\\\1", text)
+    """``text`` as it is, where Markdown is expected: dollar signs would start a formula.
+
+    An address in it is text and no link, by a mark of no width that stands in it.
+    """
+    return _SPECIAL.sub(r"\\\1", _ADDRESS.sub("\\1\N{WORD JOINER}", text))
+
+
+def file_word(text: str) -> str:
+    """``text`` as a part of the name of a file: no folder, no sign that a shell knows."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", text)[:80]
 
 
 def figure(
@@ -45,7 +56,14 @@ def figure(
     )
     # For a moment a redrawn figure stands beside the one it replaces; the container stands alone.
     with st.container(key=f"{key}_figure"):
-        st.plotly_chart(chart, key=key, config=CONFIG, alt=alt, theme="streamlit", **selection)
+        st.plotly_chart(
+            without_links(chart),
+            key=key,
+            config=CONFIG,
+            alt=alt,
+            theme="streamlit",
+            **selection,
+        )
     below(key, table)
 
 
@@ -65,7 +83,7 @@ def download(key: str, table: Callable[[], Table]) -> None:
     """The file of a table; it is made when it is asked for."""
     st.download_button(
         "Download",
-        data=lambda: table().csv(),
+        data=reader.file_for(lambda: table().csv()),
         file_name=f"steptax-{key}.csv",
         mime="text/csv",
         key=f"{key}_csv",

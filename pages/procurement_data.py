@@ -21,7 +21,7 @@ from steptax.pages.state import Selection
 def found() -> Choices:
     """Offers and results of the lake; NotFoundError where there is no lake."""
     ws = data.workspace()
-    return _choices(ws, str(ws.root), _version(ws))
+    return _choices(ws, ws.key, _version(ws))
 
 
 def procurement(work: Work, wanted: OfferFilter, chosen: Selection) -> Procurement:
@@ -32,7 +32,7 @@ def procurement(work: Work, wanted: OfferFilter, chosen: Selection) -> Procureme
         version = f"{ws.version(chosen.job_id)}-{_version(ws)}"
         return _for_job(
             ws,
-            str(ws.root),
+            ws.key,
             chosen.job_id,
             wanted,
             chosen.price,
@@ -40,22 +40,20 @@ def procurement(work: Work, wanted: OfferFilter, chosen: Selection) -> Procureme
             work.own_device,
             version,
         )
-    return _for_benchmark(
-        ws, str(ws.root), work.benchmark, wanted, work.gpus, work.round, _version(ws)
-    )
+    return _for_benchmark(ws, ws.key, work.benchmark, wanted, work.gpus, work.round, _version(ws))
 
 
 def bench_runs() -> list[str]:
     """Benchmark runs of the lake, the newest first."""
     ws = data.workspace()
-    return _bench_runs(ws, str(ws.root), ws.lake.version("bench_results"))
+    return _bench_runs(ws, ws.key, ws.lake.version("bench_results"))
 
 
 def acceptance(run: str) -> AcceptanceView:
     """The verdict on every node of ``run``."""
     ws = data.workspace()
     versions = [ws.lake.version(name) for name in ("bench_results", "device_samples", "events")]
-    return _acceptance(ws, str(ws.root), run, "-".join(versions))
+    return _acceptance(ws, ws.key, run, "-".join(versions))
 
 
 def _version(ws: Workspace) -> str:

@@ -31,7 +31,7 @@ def trace(chosen: Selection, job_id: str, *, is_live: bool = False) -> tuple[Tra
     """
     ws = data.workspace()
     version = f"live {time.time() // LIVE_EVERY_S:.0f}" if is_live else ws.version(job_id)
-    key = (str(ws.root), job_id, version)
+    key = (ws.key, job_id, version)
     analysed = _analysed(ws, *key)
     return analysed, _view(analysed, *key, chosen.price, data.price_note(chosen.price))
 

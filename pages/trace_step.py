@@ -10,7 +10,7 @@ from steptax.app.charts.trace_gantt import BARS, gantt_figure, shown_ranks, wind
 from steptax.app.format import format_value
 from steptax.app.views.trace import TraceJob, trace_step
 from steptax.app.views.trace_models import StepGantt, TraceView
-from steptax.pages import frame, parts, state, trace_data
+from steptax.pages import frame, parts, reader, state, trace_data
 
 
 def draw(analysed: TraceJob, view: TraceView, chosen_step: int | None) -> None:
@@ -81,8 +81,8 @@ def draw(analysed: TraceJob, view: TraceView, chosen_step: int | None) -> None:
         st.caption(parts.plain(". ".join(text[:1].upper() + text[1:] for text in said) + "."))
     st.download_button(
         f"Step {step} for Perfetto (Chrome JSON)",
-        data=lambda: trace_data.chrome_file(analysed, step),
-        file_name=f"steptax-{analysed.job_id}-step-{step}.json",
+        data=reader.file_for(lambda: trace_data.chrome_file(analysed, step)),
+        file_name=f"steptax-{parts.file_word(analysed.job_id)}-step-{step}.json",
         mime="application/json",
         key="trace_chrome",
         icon=":material/timeline:",

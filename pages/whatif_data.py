@@ -16,7 +16,7 @@ from steptax.pages.state import Selection
 def inputs(chosen: Selection, job_id: str) -> JobInputs:
     """The inputs that ``job_id`` gives for these choices, those of its operations among them."""
     ws = data.workspace()
-    found = _inputs(ws, str(ws.root), job_id, chosen.last_steps, chosen.price, ws.version(job_id))
+    found = _inputs(ws, ws.key, job_id, chosen.last_steps, chosen.price, ws.version(job_id))
     if not trace_data.has_operations(job_id):
         return found
     return with_trace(found, trace_data.trace(chosen, job_id)[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 from zoneinfo import available_timezones
 
@@ -33,15 +34,15 @@ BILL_NUMBERS = (
 )
 
 
-def draw() -> None:
-    """Choices, numbers, figure, groups and what the provider charged."""
+def draw(first: date | None = None, last: date | None = None) -> None:
+    """Choices, numbers, figure, groups and what the provider charged, of days both included."""
     parts.section("The whole bill")
     with st.container(horizontal=True, key="bill_choices", vertical_alignment="bottom"):
         by = _choice("Added up by", LEVELS, state.BY)
         denominator = _choice("Percentages of", DENOMINATORS, state.DENOMINATOR)
         tz = _zone(disabled=by not in ("month", "day"))
     try:
-        bill = data.whole_bill(by, denominator, tz, state.read().price)
+        bill = data.whole_bill(by, denominator, tz, state.read().price, first, last)
     except SteptaxError as problem:
         parts.error(problem)
         return
@@ -67,6 +68,16 @@ def draw() -> None:
             parts.download("not_billed", lambda: not_billed_table(bill))
     for text in bill.warnings:
         st.caption(parts.plain(text))
+
+
+def chosen() -> tuple[str, str, str]:
+    """Level, denominator and zone as they stand in this run, before their widgets are drawn."""
+    kept = st.session_state
+    return (
+        kept.get(state.BY) or LEVELS[0],
+        kept.get(state.DENOMINATOR) or DENOMINATORS[0],
+        kept.get(state.ZONE) or "UTC",
+    )
 
 
 def _choice(title: str, options: Sequence[Any], key: str) -> Any:

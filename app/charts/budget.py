@@ -11,7 +11,7 @@ from steptax.app.charts.style import blank
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.format import format_measure, format_usd
 from steptax.app.theme import BLUE, ORANGE, Palette
-from steptax.app.views.budget import BudgetView
+from steptax.app.views.budget import BudgetView, changes
 
 
 def budget_figure(view: BudgetView, palette: Palette) -> go.Figure:
@@ -93,6 +93,7 @@ def history_table(view: BudgetView) -> Table:
     columns = (
         Column("set_at_us", "set", "time"),
         Column("set_by", "by", "text"),
+        Column("change", "what changed", "text", width_px=300),
         Column("budget_usd", "budget", "usd"),
         Column("goodput_slo_ratio", "goodput", "ratio"),
         Column("note", "why", "text", width_px=320),
@@ -101,10 +102,11 @@ def history_table(view: BudgetView) -> Table:
         [
             e.set_at_us,
             e.set_by,
+            change,
             None if e.budget_usd is None else float(e.budget_usd),
             e.goodput_slo_ratio,
             e.note,
         ]
-        for e in view.history
+        for e, change in zip(view.history, changes(view.history), strict=True)
     ]
     return table(columns, rows)

@@ -9,7 +9,7 @@ from typing import Literal
 import plotly.graph_objects as go
 
 from steptax.app.charts.style import MAX_POINTS, blank, pattern
-from steptax.app.charts.tables import Column, Table, table
+from steptax.app.charts.tables import Column, Table, table, total_text
 from steptax.app.compute.buckets import BUCKETS, OPEN
 from steptax.app.format import format_share, format_value
 from steptax.app.metrics import METRICS
@@ -95,7 +95,7 @@ def bill_figure(view: FleetBill, unit: BillUnit, palette: Palette) -> go.Figure:
         figure.update_xaxes(title={"text": title}, fixedrange=True)
         figure.update_yaxes(type="category", autorange="reversed", fixedrange=True)
     # Under the plot: there are more buckets than fit above it.
-    figure.update_layout(legend={"y": -0.18 if is_time else -0.25, "yanchor": "top"})
+    figure.update_layout(legend={"yref": "container", "y": 0, "yanchor": "bottom"})
     figure.update_layout(height=figure.layout.height + 130)
     return figure
 
@@ -200,7 +200,7 @@ def groups_table(view: FleetBill) -> Table:
 def _totals(view: FleetBill) -> tuple[str, ...]:
     if view.total is None:
         return ()
-    said = [format_value(view.total.gpu_hours, "GPU-hours")]
+    said = [total_text(view.total.gpu_hours, "GPU-hours")]
     if view.total.cost is not None:
         said.append(cost_text(view.total.cost, view.currency))
     return tuple(said)

@@ -16,13 +16,15 @@ def jobs_table(jobs: Sequence[JobSummary]) -> Table:
     columns = (
         Column("job_id", "job", "text", width_px=200),
         Column("recoverable_usd", "recoverable", "usd", "what persistent stragglers cost"),
-        Column("recoverable_gpu_hours", "recoverable GPU-hours", "number"),
+        Column("owner", "owner", "text", width_px=90),
+        Column("dominant_cause", "largest loss", "text", width_px=300),
+        Column("culprit", "held up by", "text", "who makes the others wait for good", 130),
+        Column("trend", "trend of the tax", "text", "last quarter of its steps vs before", 170),
         Column("straggler_tax", "straggler tax", "ratio", "waiting / paid GPU time"),
         Column("spend_usd", "spend", "usd", "GPU-hours x price"),
         Column("gpu_hours", "GPU-hours", "number"),
-        Column("dominant_cause", "largest loss", "text", width_px=320),
         Column("team", "team", "text", width_px=110),
-        Column("owner", "owner", "text", width_px=90),
+        Column("recoverable_gpu_hours", "recoverable GPU-hours", "number"),
         Column("state", "state", "text"),
         Column("world_size", "ranks", "count"),
         Column("start_us", "start", "time"),
@@ -94,6 +96,21 @@ def score_table(score: DetectorScore) -> Table:
     rows = [
         [FIGURES[name], target, *(values[detector] for detector in DETECTORS)]
         for name, target, values in score.rows
+    ]
+    return table(columns, rows)
+
+
+def score_groups_table(score: DetectorScore) -> Table:
+    """The detector's score by noise, and by what is special about the jobs."""
+    columns = (
+        Column("group", "jobs", "text", width_px=320),
+        Column("slow_ranks", "slow ranks", "count"),
+        Column("rank_recall", "of them named", "number"),
+        Column("rank_precision", "named ranks that were slow", "number"),
+        Column("alarms", "false alarms in 100,000 healthy rank-steps", "number"),
+    )
+    rows = [
+        [g.group, g.slow_ranks, g.rank_recall, g.rank_precision, g.alarms] for g in score.groups
     ]
     return table(columns, rows)
 

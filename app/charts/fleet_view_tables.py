@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.compute.fleet_slow import Spread
+from steptax.app.compute.fleet_states import GroupRow
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_count, format_value
 from steptax.app.views.fleet_models import Capacity, FleetView, Places
+from steptax.app.views.price import dollars
 
+_SUMS = {"jobs": "jobs", "gpu_hours": "GPU-hours", "usd": "USD"}
 _US_PER_HOUR = "mean time between failures of a job, h"
 
 
@@ -38,13 +41,14 @@ def losses_table(view: FleetView) -> Table:
 
 
 def states_table(view: FleetView) -> Table:
-    """Jobs and GPU-hours by state."""
+    """Jobs, GPU-hours and cost by state."""
     columns = (
         Column("state", "state", "text"),
         Column("jobs", "jobs", "count"),
         Column("jobs_share", "of jobs", "ratio"),
         Column("gpu_hours", "GPU-hours", "number"),
         Column("gpu_hours_share", "of GPU-hours", "ratio"),
+        Column("usd", "cost", "usd", "GPU-hours x price"),
         Column("note", "note", "text", width_px=320),
     )
     rows = [
@@ -54,11 +58,12 @@ def states_table(view: FleetView) -> Table:
             row.jobs_share,
             row.gpu_hours.value,
             row.gpu_hours_share.value,
+            dollars(row.gpu_hours, view.price).value,
             _note(row.gpu_hours),
         )
         for row in view.states
     ]
-    return table(columns, rows, sum_of={"jobs": "jobs", "gpu_hours": "GPU-hours"})
+    return table(columns, rows, sum_of=_SUMS)
 
 
 def sizes_table(view: FleetView) -> Table:
@@ -84,12 +89,43 @@ def sizes_table(view: FleetView) -> Table:
             row.failed_jobs.value,
             row.failed_gpu_hours.value,
             *(row.jobs_by_state.get(state, 0) for state in states),
-            *(row.gpu_hours_by_state.get(state) for state in states),
+            *(_hours_in(row, state) for state in states),
             _note(row.failed_jobs) or _note(row.gpu_hours),
         )
         for row in view.sizes
     ]
     return table(columns, rows)
+
+
+def groups_by_state_table(groups: Sequence[GroupRow], name: str, view: FleetView) -> Table:
+    """Every team, project, ... with every state: what failed, by jobs and by GPU-hours."""
+    states = [row.state for row in view.states]
+    columns = (
+        Column("name", name, "text", width_px=170),
+        Column("jobs", "jobs", "count"),
+        Column("gpu_hours", "GPU-hours", "number"),
+        Column("gpu_hours_share", "of GPU-hours", "ratio"),
+        Column("usd", "cost", "usd", "GPU-hours x price"),
+        Column("failed_jobs_ratio", "failed, of jobs", "ratio", "of those with a known end"),
+        Column("failed_gpu_hours_ratio", "failed, of GPU-hours", "ratio"),
+        *(Column(f"gpu_hours_{state}", f"{state}, GPU-hours", "number") for state in states),
+        Column("note", "note", "text", width_px=320),
+    )
+    rows = [
+        (
+            row.name,
+            row.jobs,
+            row.gpu_hours.value,
+            row.gpu_hours_share.value,
+            dollars(row.gpu_hours, view.price).value,
+            row.failed_jobs.value,
+            row.failed_gpu_hours.value,
+            *(_hours_in(row, state) for state in states),
+            _note(row.failed_jobs) or _note(row.gpu_hours),
+        )
+        for row in groups
+    ]
+    return table(columns, rows, sum_of=_SUMS)
 
 
 def rate_table(view: FleetView) -> Table:
@@ -276,6 +312,10 @@ def capacity_table(capacity: Capacity) -> Table:
         seen = f"on {capacity.hosts:,} hosts"
         what, count = "devices that told something of themselves", capacity.devices
         rows.append((what, format_count(count), float(count), "devices", seen))
+    for row in capacity.inventory:
+        what = f"listed in {row.cluster}: {row.gpu_model or 'no device, or not told which'}"
+        seen = f"on {row.nodes:,} {'node' if row.nodes == 1 else 'nodes'}"
+        rows.append((what, format_count(row.devices), float(row.devices), "devices", seen))
     return table(columns, rows)
 
 
@@ -305,6 +345,11 @@ def burn_table(view: FleetView) -> Table:
         for row in view.burn
     ]
     return table(columns, rows)
+
+
+def _hours_in(row: GroupRow, state: str) -> float | None:
+    """GPU-hours of one state: 0 where no job is in it, None where they are unknown."""
+    return row.gpu_hours_by_state.get(state, None if row.jobs_by_state.get(state) else 0.0)
 
 
 def _note(measure: Measure) -> str:

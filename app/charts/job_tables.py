@@ -10,10 +10,48 @@ import numpy as np
 from steptax.app.charts.focus import time_unit
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.charts.timeline import phase_title, phases_of
-from steptax.app.views.models import FloatArray, Grid, HeatMap, JobView, LedgerLine, StepTimeline
+from steptax.app.views.history import HistoryView
+from steptax.app.views.models import (
+    FloatArray,
+    Grid,
+    HeatMap,
+    JobView,
+    LedgerLine,
+    Series,
+    StepTimeline,
+)
 from steptax.app.views.quiet_failures import QuietFailures
 
 _SECONDS_PER_HOUR = 3600.0
+
+
+def history_table(view: HistoryView) -> Table:
+    """The ranks that exceed their peers most over a whole job."""
+    unit = view.unit
+    columns = (
+        Column("rank", "rank", "count"),
+        _time("excess", f"excess, {unit}", unit, "mean work beyond the peers' mean"),
+        Column("excess_ratio", "of their work", "ratio", "the same as a share of their work"),
+        Column("slow_blocks", "slow blocks", "count", f"blocks of {view.block_steps:,} steps"),
+        Column("blocks", "of", "count"),
+        Column("slow_from_step", "first from step", "count"),
+        Column("host", "host", "text"),
+    )
+    return table(
+        columns,
+        [
+            (
+                row.rank,
+                row.excess.value,
+                row.share.value,
+                row.slow_blocks,
+                row.blocks,
+                row.slow_from_step,
+                row.host,
+            )
+            for row in view.ranks
+        ],
+    )
 
 
 def ranks_table(view: JobView) -> Table:
@@ -84,9 +122,8 @@ def ledger_table(ledger: Sequence[LedgerLine]) -> Table:
     return Table(columns, tuple(rows), totals)
 
 
-def series_table(view: JobView) -> Table:
+def series_table(series: Series, unit: str) -> Table:
     """Step by step, as drawn."""
-    series, unit = view.series, time_unit(view)
     columns = (
         Column("step", "step", "count"),
         _time("duration", f"step, {unit}", unit),

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from steptax.app.format import UNKNOWN, format_count, format_value
+from steptax.app.format import UNKNOWN, format_count, format_exact, format_value
 
 Kind = Literal["text", "count", "number", "ratio", "usd", "time_span", "time"]
 
@@ -36,6 +36,8 @@ _FORMATS: dict[Kind, str] = {
     "ratio": "%.1f %%",
     "time_span": "%.2f",
 }
+#: From here on four digits of a number, or three of a sum, leave out what it is checked by.
+_LARGE, _LARGE_SUM = 1_000.0, 100.0
 _UNKNOWN_LABELS = {"", "n/a", "na", "nan", "none", "null", UNKNOWN}
 
 
@@ -73,12 +75,16 @@ class Table:
         return pa.table(arrays)
 
     def number_format(self, column: Column) -> str:
-        """How a page writes the numbers of ``column``; small amounts keep digits above zero."""
-        if column.kind != "usd":
+        """How a page writes the numbers of ``column``: small amounts keep digits above zero, and
+        large ones all of theirs.
+        """
+        if column.kind not in ("usd", "number"):
             return _FORMATS[column.kind]
         place = self.columns.index(column)
         known = [abs(row[place]) for row in self.rows if row[place]]
-        return "dollar" if not known or max(known) >= 1 else "$%.6f"
+        if column.kind == "usd":
+            return "dollar" if not known or max(known) >= 1 else "$%.6f"
+        return "localized" if known and max(known) >= _LARGE else _FORMATS[column.kind]
 
     def csv(self) -> str:
         """All rows; a value that is not known is an empty field. No total: a program would add it.
@@ -117,10 +123,15 @@ def table(
         known = [float(value) for value in values if value is not None]
         if not known:
             continue
-        text = format_value(sum(known), unit)
+        text = total_text(sum(known), unit)
         missing = len(values) - len(known)
         totals.append(f"{text} (without {missing} unknown)" if missing else text)
     return Table(tuple(columns), kept, tuple(totals), note)
+
+
+def total_text(value: float, unit: str) -> str:
+    """A sum as it stands under a table: with all digits where three would leave cents out."""
+    return format_exact(value, unit) if abs(value) >= _LARGE_SUM else format_value(value, unit)
 
 
 def pivot(

@@ -15,6 +15,7 @@ from steptax.app.collect.server import Collector
 from steptax.app.errors import UserError
 from steptax.app.lake import Lake
 from steptax.app.lake.compact import compact
+from steptax.app.secret_files import read_secret_file
 
 logger = logging.getLogger("steptax.collect")
 
@@ -24,16 +25,10 @@ COMPACT_S = 60.0
 def read_tokens(path: Path) -> list[str]:
     """Tokens of a file, one a line, so that a new one can be brought in before the old one goes.
 
-    Lines that begin with # are comments. Raises UserError when it holds none.
+    Lines that begin with # are comments. Raises UserError when it holds none, or when others can
+    read it.
     """
-    try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"the token cannot be read: {error}",
-            where=f"--token-file {path}",
-            hint="a text file with a token in a line",
-        ) from None
+    lines = [line.strip() for line in read_secret_file(path).splitlines()]
     tokens = [line for line in lines if line and not line.startswith("#")]
     if not tokens or any(" " in token or not token.isascii() for token in tokens):
         raise UserError(

@@ -17,6 +17,8 @@ from steptax.app.views.budget import (
     BudgetView,
     budget_entries,
     budget_view,
+    changes,
+    history_json,
     set_budget,
 )
 from steptax.app.views.workspace import open_workspace
@@ -119,7 +121,7 @@ def history_command(lake: LakeFlag = None, as_json: JsonFlag = False) -> None:
     """Every budget that was ever set: by whom, when and why."""
     entries = budget_entries(open_workspace(lake_root(lake)))
     show(
-        {"entries": [entry.as_json() for entry in entries]},
+        {"entries": history_json(entries)},
         as_json=as_json,
         text=lambda: _print_history(entries),
     )
@@ -134,10 +136,15 @@ def _print_history(entries: tuple[BudgetEntry, ...]) -> None:
             UNKNOWN if e.budget_usd is None else format_usd(e.budget_usd),
             "" if e.goodput_slo_ratio is None else f"{e.goodput_slo_ratio:g}",
             e.set_by or "",
+            change,
             e.note or "",
         )
-        for e in entries
+        for e, change in zip(entries, changes(entries), strict=True)
     ]
     print_wide(
-        table_of("Budgets", ("scope", "period", "set", "budget", "goodput", "by", "why"), rows)
+        table_of(
+            "Budgets",
+            ("scope", "period", "set", "budget", "goodput", "by", "what changed", "why"),
+            rows,
+        )
     )

@@ -22,13 +22,23 @@ from urllib.parse import urlencode
 import pyarrow as pa
 import typer
 
-from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
+from steptax.app.access import read_rules
+from steptax.app.commands.options import (
+    JsonFlag,
+    LakeFlag,
+    PriceFlag,
+    lake_root,
+    price_of,
+    settings,
+)
 from steptax.app.commands.output import console, show
 from steptax.app.demo.config import STRAGGLERS, DemoConfig
 from steptax.app.demo.job import DemoJob
 from steptax.app.errors import IntegrityError, NotFoundError, UserError
-from steptax.app.lake import Lake
+from steptax.app.lake import Lake, lake_at
+from steptax.app.lake.bucket import url_of
 from steptax.app.lake.compact import compact
+from steptax.app.logs import FORMATS, LEVELS
 from steptax.app.serve import free_port, server_command, wait_until_healthy
 from steptax.app.views.card_text import card_as_text
 from steptax.app.views.job import job_view
@@ -51,28 +61,57 @@ def serve_command(
     host: Annotated[str, typer.Option("--host", help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="port to listen on")] = 8501,
     price: PriceFlag = None,
+    access: Annotated[
+        Path | None,
+        typer.Option("--access", help="file with the login and who may see what; else no login"),
+    ] = None,
     insecure: Annotated[
         bool,
         typer.Option(
-            "--anyone-may-read", help="needed to listen beyond this machine: there is no login"
+            "--anyone-may-read", help="needed to listen beyond this machine without a login"
         ),
     ] = False,
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", help="lines of the log: text or json")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", help="debug, info, warning or error")
+    ] = None,
 ) -> None:
     """Open the dashboard on a lake."""
-    if host not in {"127.0.0.1", "localhost", "::1"} and not insecure:
+    access = access or settings().access
+    if access is not None:
+        read_rules(access)  # says what is wrong with it here, rather than in the server's log
+    elif host not in {"127.0.0.1", "localhost", "::1"} and not insecure:
         raise UserError(
             "this would show every job to anyone who reaches this machine: there is no login",
             where=f"--host {host}",
-            hint="leave --host out, or say --anyone-may-read as well",
+            hint="leave --host out, name a login with --access FILE, or say --anyone-may-read "
+            "as well",
         )
+    for flag, given, known in (
+        ("--log-format", log_format, FORMATS),
+        ("--log-level", log_level, LEVELS),
+    ):
+        if given is not None and given not in known:
+            raise UserError(f"expected {' or '.join(known)}, found {given!r}", where=flag)
     _stop_on_terminate()
     root = lake_root(lake)
-    if root.exists():
-        Lake(root)  # says what is wrong with it here, rather than on every page
+    if url_of(root) or root.exists():
+        lake_at(root)  # says what is wrong with it here, rather than on every page
     else:
         console.print(f"There is no lake at {root} yet; the pages wait for its first job.")
     environment = _environment(root, price_of(price), None)
-    with _server(host, _port(port, host), environment) as (process, url):
+    environment |= {
+        f"STEPTAX_{name}": str(value)
+        for name, value in (
+            ("ACCESS", access and access.resolve()),
+            ("LOG_FORMAT", log_format),
+            ("LOG_LEVEL", log_level),
+        )
+        if value is not None
+    }
+    with _server(host, _port(port, host), environment, access) as (process, url):
         console.print(f"Steptax is at {url} (Ctrl-C stops it)")
         process.wait()
 
@@ -213,11 +252,11 @@ def _environment(root: Path, price: Decimal | None, note: str | None) -> dict[st
 
 @contextlib.contextmanager
 def _server(
-    host: str, port: int, environment: dict[str, str]
+    host: str, port: int, environment: dict[str, str], access: Path | None = None
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A running dashboard; it ends with this block, however that ends."""
     process = subprocess.Popen(
-        server_command(host, port),
+        server_command(host, port, access),
         env=environment,
         stdout=subprocess.DEVNULL,
         start_new_session=True,

@@ -2,18 +2,62 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from steptax.app.commands.ledger import day_of
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
 from steptax.app.commands.output import console, print_wide, show, table_of
-from steptax.app.format import format_measure, format_share, format_value
+from steptax.app.format import UNKNOWN, format_measure, format_share, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.views.fleet import fleet_view
+from steptax.app.views.fleet_filter import FleetFilter
 from steptax.app.views.fleet_models import FleetView
 from steptax.app.views.workspace import open_workspace
 
 #: Hosts and devices that are listed in a terminal.
 LISTED_PLACES = 10
+#: Teams, projects, clusters and months that are.
+LISTED_GROUPS = 12
+
+
+TeamFlag = Annotated[list[str] | None, typer.Option("--team", help="jobs of it; repeat it")]
+ProjectFlag = Annotated[list[str] | None, typer.Option("--project", help="jobs of it; repeat it")]
+ClusterFlag = Annotated[list[str] | None, typer.Option("--cluster", help="jobs on it; repeat it")]
+StateFlag = Annotated[
+    list[str] | None, typer.Option("--state", help="failed, completed, ...; repeat it")
+]
+SizeFlag = Annotated[
+    list[str] | None, typer.Option("--size", help="GPUs of a job: 1, 2-7, 8-15, ...; repeat it")
+]
+FirstFlag = Annotated[
+    str | None, typer.Option("--from", metavar="DATE", help="first day of start, 2026-11-01")
+]
+LastFlag = Annotated[
+    str | None, typer.Option("--to", metavar="DATE", help="last day of start, included")
+]
+
+
+def filter_of(
+    team: list[str] | None,
+    project: list[str] | None,
+    cluster: list[str] | None,
+    state: list[str] | None,
+    size: list[str] | None,
+    first: str | None,
+    last: str | None,
+) -> FleetFilter:
+    """The jobs that these flags choose; UserError for a day that is none."""
+    return FleetFilter(
+        tuple(team or ()),
+        tuple(project or ()),
+        tuple(cluster or ()),
+        tuple(state or ()),
+        tuple(size or ()),
+        day_of(first, "--from"),
+        day_of(last, "--to"),
+    )
 
 
 def register(app: typer.Typer) -> None:
@@ -22,15 +66,31 @@ def register(app: typer.Typer) -> None:
 
 
 def fleet_command(
-    price: PriceFlag = None, lake: LakeFlag = None, as_json: JsonFlag = False
+    team: TeamFlag = None,
+    project: ProjectFlag = None,
+    cluster: ClusterFlag = None,
+    state: StateFlag = None,
+    size: SizeFlag = None,
+    first: FirstFlag = None,
+    last: LastFlag = None,
+    price: PriceFlag = None,
+    lake: LakeFlag = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """What breaks most and what it costs: failures, fail-slow, repeat offenders, idle capacity."""
-    view = fleet_view(open_workspace(lake_root(lake)), price=price_of(price))
+    """What breaks most and what it costs: failures, fail-slow, repeat offenders, idle capacity.
+
+    Without a choice it is of all jobs. What no job states is chosen by its name in the tables:
+    "no team stated", "unknown", "not stated".
+    """
+    only = filter_of(team, project, cluster, state, size, first, last)
+    view = fleet_view(open_workspace(lake_root(lake)), price=price_of(price), only=only)
     show(view.as_json(), as_json=as_json, text=lambda: _print(view), warnings=view.warnings)
 
 
 def _print(view: FleetView) -> None:
     console.print(view.sentence)
+    if view.only:
+        console.print(f"Only jobs of: {view.only}")
     console.print(view.coverage)
     for name, measure in view.metrics.items():
         console.print(f"  {METRICS[name].title}: {format_measure(measure)}")
@@ -72,6 +132,20 @@ def _print_sizes(view: FleetView) -> None:
     ]
     names = ("GPUs", "jobs", "GPU-hours", "failed, of jobs", "failed, of GPU-hours")
     print_wide(table_of("Sizes", names, sizes))
+    for title, groups in view.groups.items():
+        told = [
+            (
+                row.name,
+                f"{row.jobs:,}",
+                format_value(row.gpu_hours.value, ""),
+                format_value(row.failed_jobs.value, "ratio"),
+                format_value(row.failed_gpu_hours.value, "ratio"),
+            )
+            for row in groups[:LISTED_GROUPS]
+        ]
+        print_wide(table_of(f"By {title}", (title, *names[1:]), told))
+        if len(groups) > LISTED_GROUPS:
+            console.print(f"  and {len(groups) - LISTED_GROUPS:,} more; --json prints all")
     rates = [
         (
             row.size,
@@ -141,6 +215,12 @@ def _print_capacity(view: FleetView) -> None:
         ("idle samples", capacity.idle),
     ):
         console.print(f"  {title}: {format_measure(measure)}")
+    listed = [
+        (row.cluster, row.gpu_model or UNKNOWN, f"{row.nodes:,}", f"{row.devices:,}")
+        for row in capacity.inventory
+    ]
+    if listed:
+        print_wide(table_of("Inventory", ("cluster", "device", "nodes", "devices"), listed))
     for row in view.burn:
         console.print(
             f"  error budget of {row.scope}, {row.period}: burn {format_measure(row.fast_burn)} "

@@ -12,7 +12,7 @@ import typer
 from steptax.app.commands.options import JsonFlag, LakeFlag, open_lake
 from steptax.app.commands.output import console, show, table_of
 from steptax.app.errors import UserError
-from steptax.app.ingest import ingest_file, ingest_folder, ingest_url, url_of
+from steptax.app.ingest import SAME_MONTH, ingest_file, ingest_folder, ingest_url, url_of
 from steptax.app.lake.ingest import IngestResult
 from steptax.connectors.base import Options
 from steptax.connectors.registry import CONNECTORS
@@ -57,7 +57,7 @@ def ingest_command(
     ] = None,
     timezone: Annotated[
         str | None,
-        typer.Option("--timezone", metavar="ZONE", help="of local times (sacct): Europe/Berlin"),
+        typer.Option("--timezone", metavar="ZONE", help="of local times: Europe/Berlin"),
     ] = None,
     accept_prices: Annotated[
         bool, typer.Option("--accept-prices", help="store prices that are held as doubtful")
@@ -72,6 +72,14 @@ def ingest_command(
     decimal: Annotated[
         str | None,
         typer.Option("--decimal", metavar="SIGN", help="of bills: point, comma; else as it looks"),
+    ] = None,
+    same_month: Annotated[
+        str | None,
+        typer.Option(
+            "--same-month",
+            metavar="WHAT",
+            help="of a bill of which another kind of file tells: hold (unless given), replace, add",
+        ),
     ] = None,
     host: Annotated[
         str | None, typer.Option("--host", help="node of device samples; else the file's name")
@@ -120,6 +128,7 @@ def ingest_command(
                 ("observed_on", observed_on),
                 ("provider", provider),
                 ("decimal", decimal),
+                (SAME_MONTH, same_month),
                 ("at", at),
                 ("from", start),
                 ("to", end),

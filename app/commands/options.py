@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,9 +15,20 @@ if TYPE_CHECKING:  # each takes a quarter of a second, and not every command nee
     from steptax.app.lake import Lake
     from steptax.app.settings import Settings
 
+#: As in ``queries.opened``, which takes a while to import.
+EngineName = Literal["duckdb", "spark"]
+
 LakeFlag = Annotated[
     Path | None,
     typer.Option("--lake", help="root of the lake; else $STEPTAX_LAKE, else ./steptax-lake"),
+]
+EngineFlag = Annotated[
+    EngineName | None,
+    typer.Option("--engine", help="duckdb or spark; else $STEPTAX_ENGINE, else duckdb"),
+]
+MasterFlag = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="of Spark: spark://host:7077, yarn, local[4]"),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 PriceFlag = Annotated[
@@ -40,9 +51,9 @@ def lake_root(flag: Path | None) -> Path:
 
 def open_lake(flag: Path | None, *, create: bool = False) -> Lake:
     """The lake that was named, or the installation's; NotFoundError where there is none."""
-    from steptax.app.lake import Lake
+    from steptax.app.lake import lake_at
 
-    return Lake(lake_root(flag), create=create)
+    return lake_at(lake_root(flag), create=create)
 
 
 def price_of(flag: str | None) -> Decimal | None:

@@ -133,12 +133,17 @@ def print_wide(table: RichTable) -> None:
     PlainConsole(width=MAX_WIDTH).print(table)
 
 
+#: Words of up to so many characters are not broken to make a table narrower.
+_UNBROKEN = 13
+
+
 def table_of(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RichTable:
     """A plain table for a terminal."""
     out = RichTable(title=plain(title), title_justify="left", box=None, pad_edge=False)
     for index, name in enumerate(columns):
+        words = [*name.split(), *(w for row in rows for w in row[index].split())]
+        longest_word = max((len(w) for w in words if len(w) <= _UNBROKEN), default=0)
         # What a line is about stays in one piece: an id that is cut short cannot be copied.
-        longest_word = max(map(len, name.split()), default=0)
         out.add_column(name, overflow="fold", no_wrap=index == 0, min_width=longest_word)
     for row in rows:
         out.add_row(*map(plain, row))

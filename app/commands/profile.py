@@ -73,13 +73,7 @@ def _view(
             hint="steptax profile rank*.json.gz, or steptax profile --job ID",
         )
     if job is None:
-        from steptax.app.ingest import files_in
-
-        files = [
-            path
-            for named in files
-            for path in (files_in("kineto", named) if named.is_dir() else [named])
-        ]
+        files = [path for named in files for path in _traces(named)]
         return profile_files(files, like_hta=like_hta, kernel_wait_ns=kernel_wait_ns)
     if like_hta:
         raise UserError(
@@ -90,6 +84,15 @@ def _view(
     from steptax.app.views.workspace import open_workspace
 
     return profile_job(open_workspace(lake_root(lake)), job)
+
+
+def _traces(named: Path) -> list[Path]:
+    """The traces that a person names: a file, or those of a folder."""
+    if not named.is_dir():
+        return [named]
+    from steptax.app.ingest import files_in  # a file needs no other connectors, and no lake
+
+    return files_in("kineto", named)
 
 
 def _us(ns: float) -> float:

@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steptax.app.commands.fleet import (
+    ClusterFlag,
+    FirstFlag,
+    LastFlag,
+    ProjectFlag,
+    SizeFlag,
+    StateFlag,
+    filter_of,
+)
 from steptax.app.commands.ledger import ByFlag, DenominatorFlag, ZoneFlag, day_of
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
 from steptax.app.commands.output import console, show
@@ -28,6 +37,10 @@ OutputFlag = Annotated[
 BaseUrlFlag = Annotated[
     str | None,
     typer.Option("--base-url", metavar="URL", help="where the pages are served; makes links whole"),
+]
+TeamFlag = Annotated[
+    list[str] | None,
+    typer.Option("--team", help="nothing of any other team is in it; repeat it"),
 ]
 MailFlag = Annotated[
     str | None,
@@ -69,6 +82,7 @@ def executive_command(
     base_url: BaseUrlFlag = None,
     to_mail: MailFlag = None,
     rules: RulesFlag = None,
+    teams: TeamFlag = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -77,7 +91,7 @@ def executive_command(
 
     _check_target(output, to_mail)
     made = executive_report(
-        open_workspace(lake_root(lake)),
+        open_workspace(lake_root(lake), teams=teams or None),
         price=price_of(price),
         first=day_of(first, "--from"),
         last=day_of(last, "--to"),
@@ -87,6 +101,37 @@ def executive_command(
         base_url=base_url,
     )
     _hand_out(made, "executive", output, form, to_mail, rules, lake, as_json=as_json)
+
+
+@report.command("fleet")
+def fleet_command(
+    output: OutputFlag = None,
+    form: FormatFlag = None,
+    teams: TeamFlag = None,
+    project: ProjectFlag = None,
+    cluster: ClusterFlag = None,
+    state: StateFlag = None,
+    size: SizeFlag = None,
+    first: FirstFlag = None,
+    last: LastFlag = None,
+    price: PriceFlag = None,
+    base_url: BaseUrlFlag = None,
+    to_mail: MailFlag = None,
+    rules: RulesFlag = None,
+    lake: LakeFlag = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """What breaks, by state, size, team and month, and what is not used: to a file, or by mail."""
+    from steptax.app.report.fleet import fleet_report
+
+    _check_target(output, to_mail)
+    made = fleet_report(
+        open_workspace(lake_root(lake), teams=teams or None),
+        price=price_of(price),
+        only=filter_of(teams, project, cluster, state, size, first, last),
+        base_url=base_url,
+    )
+    _hand_out(made, "fleet", output, form, to_mail, rules, lake, as_json=as_json)
 
 
 @report.command("job")
@@ -99,6 +144,7 @@ def job_command(
     base_url: BaseUrlFlag = None,
     to_mail: MailFlag = None,
     rules: RulesFlag = None,
+    teams: TeamFlag = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -107,7 +153,7 @@ def job_command(
 
     _check_target(output, to_mail)
     made = job_report(
-        open_workspace(lake_root(lake)),
+        open_workspace(lake_root(lake), teams=teams or None),
         job_id,
         price=price_of(price),
         last_steps=window,
@@ -141,6 +187,7 @@ def evidence_command(
     window: WindowFlag = None,
     price: PriceFlag = None,
     base_url: BaseUrlFlag = None,
+    teams: TeamFlag = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -153,7 +200,7 @@ def evidence_command(
     from steptax.app.views.evidence import evidence_view
 
     view = evidence_view(
-        open_workspace(lake_root(lake)),
+        open_workspace(lake_root(lake), teams=teams or None),
         job_id,
         price=price_of(price),
         last_steps=window,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root
+from steptax.app.commands.options import EngineFlag, JsonFlag, LakeFlag, MasterFlag, lake_root
 from steptax.app.commands.output import console, show, table_of
 from steptax.app.errors import UserError
 from steptax.app.format import format_count, format_share, format_value
@@ -16,7 +16,7 @@ from steptax.app.schema.rollups import DAY_US
 from steptax.app.views.device_days import DeviceDay, device_days
 from steptax.app.views.workspace import open_workspace
 
-_HEADS = ("day", "devices", "samples", "busy", "power", "hottest", "throttled")
+_HEADS = ("day", "devices", "samples", "repeated", "busy", "power", "hottest", "throttled")
 
 
 def register(app: typer.Typer) -> None:
@@ -31,23 +31,29 @@ def rollup_command(
     last: Annotated[
         str | None, typer.Option("--to", metavar="DATE", help="last day, UTC, included")
     ] = None,
+    engine: EngineFlag = None,
+    master: MasterFlag = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """What all sampled devices did on each day; sums that are missing are made first."""
+    """What all sampled devices did on each day; sums that segments lack are made first."""
+    ws = open_workspace(lake_root(lake), engine=engine, master=master)
+    made = ws.engine.roll_up()
     days = device_days(
-        open_workspace(lake_root(lake)),
+        ws,
         first_us=None if first is None else _day_us(first, "--from"),
         end_us=None if last is None else _day_us(last, "--to") + DAY_US,
     )
 
     def text() -> None:
+        if made:
+            console.print(f"{made:,} segments were summed up")
         if not days:
             console.print("no device was sampled then: steptax watch nvml, ... stores samples")
             return
         console.print(table_of("Devices by day (UTC)", _HEADS, [_cells(day) for day in days]))
 
-    show({"days": [asdict(day) for day in days]}, as_json=as_json, text=text)
+    show({"summed_up": made, "days": [asdict(day) for day in days]}, as_json=as_json, text=text)
 
 
 def _cells(day: DeviceDay) -> list[str]:
@@ -56,6 +62,7 @@ def _cells(day: DeviceDay) -> list[str]:
         f"{datetime.fromtimestamp(day.day_us / 1e6, UTC):%Y-%m-%d}",
         f"{day.devices:,} on {day.hosts:,} hosts",
         format_count(day.samples),
+        format_share(day.stale_samples / day.samples),
         format_share(day.util_ratio),
         format_value(day.power_w, "W"),
         f"{hottest} ({day.hottest})" if day.hottest else hottest,

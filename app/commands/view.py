@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
 
+from steptax.app.commands.executive import print_rest, print_top
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
 from steptax.app.commands.output import console, show, table_of
-from steptax.app.errors import NotFoundError, UserError
+from steptax.app.compute.compared import PREVIOUS
+from steptax.app.errors import NotFoundError
 from steptax.app.format import UNKNOWN, format_measure, format_share, format_usd, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.views.card_text import card_as_text
@@ -20,7 +21,8 @@ from steptax.app.views.causes import FINDINGS_TITLE, findings_lines
 from steptax.app.views.collectives import collectives_view
 from steptax.app.views.collectives_text import verdict
 from steptax.app.views.comparison_text import comparison_as_text
-from steptax.app.views.executive import executive_view
+from steptax.app.views.executive import days_of, executive_view
+from steptax.app.views.history import HistoryView, history_view
 from steptax.app.views.job import job_view
 from steptax.app.views.jobs import job_summaries
 from steptax.app.views.learning import LearningView, learning_text, learning_view
@@ -30,6 +32,7 @@ from steptax.app.views.record import NO_CARD, record_view
 from steptax.app.views.report_models import Beside, Reports
 from steptax.app.views.reports import job_reports
 from steptax.app.views.reports_text import reports_json, reports_lines
+from steptax.app.views.review_periods import read_day
 from steptax.app.views.workspace import Workspace, open_workspace
 
 S_PER_HOUR = 3600.0
@@ -51,7 +54,7 @@ def jobs_command(price: PriceFlag = None, lake: LakeFlag = None, as_json: JsonFl
     show(data, as_json=as_json, text=lambda: _print_jobs(jobs))
 
 
-def _print_jobs(jobs: tuple[JobSummary, ...]) -> None:
+def _print_jobs(jobs: Sequence[JobSummary]) -> None:
     if not jobs:
         console.print("No jobs yet: steptax demo makes one, steptax ingest steps FILE imports one.")
         return
@@ -63,7 +66,8 @@ def _print_jobs(jobs: tuple[JobSummary, ...]) -> None:
             format_value(job.gpu_hours.value, ""),
             format_value(job.straggler_tax.value, job.straggler_tax.unit),
             format_usd(job.recoverable_usd.value),
-            job.dominant_cause.split(" (")[0],
+            # Why it is unknown stands below, once for all jobs.
+            job.dominant_cause.split(": ")[0].split(" (")[0],
         ]
         for job in jobs[:LISTED_JOBS]
     ]
@@ -109,6 +113,7 @@ def job_command(
     except NotFoundError as lacking:
         _show_without_steps(ws, job_id, cost, lacking, learned, as_json=as_json)
         return
+    history = history_view(ws, job_id)
     data: dict[str, Any] = {
         "job": vars(view.header),
         "card": vars(view.card),
@@ -131,10 +136,13 @@ def job_command(
         "learning": vars(learned),
         "reports": reports_json(view.reports, view.beside),
         "collectives": _collectives(ws, job_id),
+        "history": _history_json(history),
     }
 
     def text() -> None:
         _print_job(view, learned)
+        if history is not None:
+            console.print(f"\n{history.sentence}")
         _print_collectives(job_id, data["collectives"])
 
     show(
@@ -143,6 +151,15 @@ def job_command(
         text=text,
         warnings=view.coverage.warnings,
     )
+
+
+def _history_json(history: HistoryView | None) -> dict[str, Any] | None:
+    """The whole job in words and its ranks; None where the card is about all steps anyway."""
+    if history is None:
+        return None
+    names = ("sentence", "steps", "rows", "block_steps", "unit")
+    told = {name: getattr(history, name) for name in names}
+    return told | {"ranks": [vars(row) for row in history.ranks]}
 
 
 def _bill_json(bill: Bill) -> dict[str, Any]:
@@ -273,40 +290,33 @@ def executive_command(
     last: Annotated[
         str | None, typer.Option("--to", metavar="DATE", help="last day, UTC, included")
     ] = None,
+    compare_to: Annotated[
+        str,
+        typer.Option(
+            "--compare-to",
+            metavar="WHAT",
+            help="previous, year (the same days a year before), none, or 2026-09-01..2026-09-30",
+        ),
+    ] = PREVIOUS,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """The cost review: what was spent, what became useful work, what to fix first."""
-    day_us = 86_400_000_000
+    first_us, last_us = days_of(read_day(first, "--from"), read_day(last, "--to"))
     view = executive_view(
         open_workspace(lake_root(lake)),
         price=price_of(price),
-        first_us=_day_us(first, "--from"),
-        last_us=None if last is None else (_day_us(last, "--to") or 0) + day_us,
+        first_us=first_us,
+        last_us=last_us,
+        compare_to=compare_to,
     )
 
     def text() -> None:
         console.print(view.sentence)
-        console.print(view.coverage)
-        for kpi in view.kpis:
-            console.print(f"  {kpi.title}: {kpi.text}")
+        console.print(f"{view.period} · {view.coverage}")
+        print_top(view)
         _print_ledger("Ledger", view.ledger, view.ledger_note)
+        print_rest(view)
         _print_jobs(view.jobs)
 
-    data = vars(view) | {
-        "ledger": [line.as_json() for line in view.ledger],
-        "metrics": {kpi.metric_id: kpi.measure for kpi in view.kpis},
-    }
-    show(data, as_json=as_json, text=text, warnings=view.warnings)
-
-
-def _day_us(text: str | None, flag: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
-        raise UserError(
-            f"expected a day as 2026-11-29, found {text!r}", where=flag, hint="days are UTC"
-        ) from None
-    return int(day.timestamp()) * 1_000_000
+    show(view.as_json(), as_json=as_json, text=text, warnings=view.warnings)

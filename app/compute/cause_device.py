@@ -64,7 +64,7 @@ def device_causes(
     ``excess_over_work`` the excess as a share of the peers' work.
     """
     columns = [column, *(p for p in peers if p != column)][: _PEERS + 1]
-    during = evidence.facts(columns, *window.during_us)[0]
+    during, *beside = evidence.facts(columns, *window.during_us)
     if during.reason is not None:
         return [], during.reason
     before = None
@@ -73,7 +73,7 @@ def device_causes(
         before = first if first.reason is None else None
     uuid = evidence.ranks[column].gpu_uuid
     onset = Onset.of(evidence.samples, uuid, window)
-    seen = _Seen(during, before, part, excess_over_work, onset, rules)
+    seen = _Seen(during, before, beside, part, excess_over_work, onset, rules)
     return [c for c in seen.candidates() if c is not None], None
 
 
@@ -81,6 +81,8 @@ def device_causes(
 class _Seen:
     now: DeviceFacts
     past: DeviceFacts | None
+    beside: Sequence[DeviceFacts]
+    """Of the peers, in the same time."""
     part: str | None
     excess: float
     onset: Onset
@@ -123,6 +125,11 @@ class _Seen:
             return None
         return max((facts.throttled_by.get(name, 0.0) for name in names), default=0.0)
 
+    def _peers_held(self, names: tuple[str, ...]) -> float | None:
+        """The same of the typical peer; None where no peer tells."""
+        known = [held for one in self.beside if (held := self._held(one, names)) is not None]
+        return float(np.median(known)) if known else None
+
     def _throttled(self, cause: Cause, names: tuple[str, ...]) -> CauseVerdict | None:
         share = self._held(self.now, names)
         if share is None or share < self.rules.throttled_ratio:
@@ -130,11 +137,17 @@ class _Seen:
         past = self._held(self.past, names)
         if past is not None and share - past < self.rules.throttled_ratio:
             return None
+        # A whole fleet that is warm is no reason why one rank of it is slow.
+        peers = self._peers_held(names)
+        if peers is not None and share - peers < self.rules.throttled_ratio:
+            return None
         explains, text = self._clock_text()
         said = [name for name in names if self.now.throttled_by.get(name, 0.0) > 0]
         lines = [f"{' or '.join(said)} reported in {spoken_ratio(share)} of its time at work"]
         if past is not None:
             lines.append(f"before it was slow: {spoken_ratio(past)}")
+        if peers is not None:
+            lines.append(f"its typical peer: {spoken_ratio(peers)}")
         hotter = self.now["temperature_max_c"].difference
         if cause is Cause.THERMAL and hotter is not None and hotter >= self.rules.hotter_c:
             lines.append(f"up to {hotter:.0f} °C hotter than its peers")
@@ -160,7 +173,7 @@ class _Seen:
                 f"{spoken_ratio(1.0 - limit)} below its peers'"
             )
         share, past = self._held(self.now, _POWER), self._held(self.past, _POWER)
-        told = self.now["throttled_ratio"].peers.value
+        told = self._peers_held(_POWER)
         peers = told or 0.0
         if (
             share is not None
@@ -170,7 +183,7 @@ class _Seen:
             beside = (
                 "not known of its peers"
                 if told is None
-                else f"its peers throttle in {spoken_ratio(peers)}"
+                else f"its typical peer in {spoken_ratio(peers)}"
             )
             lines.append(
                 f"held by its power cap in {spoken_ratio(share)} of its time at work, {beside}"
@@ -217,12 +230,27 @@ class _Seen:
         beside = "not known of its peers" if told is None else f"its typical peer {told:.0f}"
         return (own, beside) if own >= line else None
 
+    def _as_before(self, name: str) -> float:
+        """How many errors there would be at the pace of before the episode."""
+        window = self.onset.window
+        if self.past is None or window.before_us is None:
+            return 0.0
+        lengths = [end - begin for begin, end in (window.before_us, window.during_us)]
+        return (self.past.value(name) or 0.0) * lengths[1] / max(1, lengths[0])
+
     def _ecc(self) -> CauseVerdict | None:
         fatal = self.now.value("ecc_uncorrected") or 0.0
         many = self._grown("ecc_corrected")
         if not fatal and many is None:
             return None
         lines, late = [], []
+        before = self._as_before("ecc_uncorrected")
+        if fatal and before >= fatal / self.rules.errors_over_peers and many is None:
+            text = (
+                f"{fatal:.0f} uncorrected memory errors: at the pace of before it was slow there "
+                f"would be {before:.0f}"
+            )
+            return self._after(Cause.ECC, text)
         if fatal:
             late.append(self.onset.late(self.onset.grew_us["ecc_uncorrected"]))
             lines.append(f"{fatal:.0f} uncorrected memory errors while it was slow")
@@ -258,7 +286,7 @@ class _Seen:
         return self._less_if_clocked(Cause.XID, CONFIDENCES.xid, lines)
 
     def _after(self, cause: Cause, text: str) -> CauseVerdict:
-        """What began after the rank had become slow is at most its effect."""
+        """What began after the rank had become slow is at most its effect; what was, no cause."""
         return named(cause, CONFIDENCES.after_onset, (), (text,))
 
     def _less_if_clocked(self, cause: Cause, confidence: float, lines: list[str]) -> CauseVerdict:

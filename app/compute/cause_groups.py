@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from steptax.app.compute.episodes import RankEpisode
+from steptax.app.compute.rank_episodes import RankEpisode
+from steptax.app.compute.recurring import Recurrence
+from steptax.app.compute.rows import Floats, column_mean
 from steptax.app.compute.rules import CauseRules, EpisodeRules
 
 #: Groups of ranks, by the coordinates that their members share; the most telling first.
@@ -39,11 +41,21 @@ class Joint:
     """Mean over the ranks."""
     kinds: tuple[str, ...]
     """Kinds of group that they make up, of ``GROUPS``; none for a single rank."""
+    again: Recurrence | None = None
+    """How the first of them is slow again and again, where it is not slow throughout."""
 
     @property
     def steps(self) -> int:
         """Length."""
         return self.last - self.first + 1
+
+
+def slow_places(joint: Joint) -> NDArray[np.intp]:
+    """Positions of the steps in which the first of its ranks is slow."""
+    if joint.again is None:
+        return np.arange(joint.first, joint.last + 1)
+    places = joint.again.places
+    return places[(places >= joint.first) & (places <= joint.last)]
 
 
 def members(kind: str, places: Coordinates) -> list[NDArray[np.intp]]:
@@ -62,24 +74,34 @@ def join_episodes(
     places: Coordinates,
     rules: EpisodeRules,
     cause_rules: CauseRules,
+    excess: Floats,
 ) -> list[Joint]:
-    """Episodes as joint findings: a group that was slow together is one, others stay alone."""
+    """Episodes as joint findings: a group that was slow together is one, others stay alone.
+
+    ``excess`` [S, R] is what the episodes were found in.
+    """
     groups = {kind: members(kind, places) for kind in GROUPS}
     rest = list(episodes)
     out = []
     while rest:
         seed = max(rest, key=lambda e: e.excess_ratio * e.steps)
-        together = [e for e in rest if _overlap(seed, e) >= rules.joint_overlap_ratio]
-        by_column = {e.column: e for e in together}
+        together = {e.column for e in rest if _overlap(seed, e) >= rules.joint_overlap_ratio}
+        # An episode that was seen late, or in part, belongs to the one that spans it.
+        within = {e.column: e for e in rest if _within(seed, e) >= rules.joint_overlap_ratio}
         best: list[RankEpisode] = [seed]
         for kind in GROUPS:
             for group in groups[kind]:
                 if seed.column not in group:
                     continue
-                slow = [by_column[c] for c in group.tolist() if c in by_column]
-                if len(slow) >= max(2, cause_rules.group_share_ratio * len(group)) and len(
-                    slow
-                ) > len(best):
+                slow = [within[c] for c in group.tolist() if c in within]
+                alike = sum(e.column in together for e in slow)
+                if 2 * alike >= len(group):
+                    slow += _quietly(group, slow, seed, excess, cause_rules)
+                if (
+                    len(slow) >= max(2, cause_rules.group_share_ratio * len(group))
+                    and 2 * alike >= len(group)
+                    and len(slow) > len(best)
+                ):
                     best = slow
         out.append(_joint(best, groups, cause_rules))
         gone = {id(e) for e in best}
@@ -90,6 +112,31 @@ def join_episodes(
 def _overlap(one: RankEpisode, two: RankEpisode) -> float:
     shared = min(one.last, two.last) - max(one.first, two.first) + 1
     return max(0, shared) / max(one.steps, two.steps)
+
+
+def _quietly(
+    group: NDArray[np.intp],
+    slow: Sequence[RankEpisode],
+    seed: RankEpisode,
+    excess: Floats,
+    rules: CauseRules,
+) -> list[RankEpisode]:
+    """Other ranks of ``group`` that were slow while ``seed`` was, too little for an episode."""
+    known = {e.column for e in slow}
+    rest = [int(c) for c in group if int(c) not in known]
+    span = excess[seed.first : seed.last + 1]
+    typical = float(np.median([e.excess_ratio for e in slow]))
+    means = column_mean(span[:, rest])
+    return [
+        replace(seed, column=c, excess_ratio=float(mean), again=None)
+        for c, mean in zip(rest, means, strict=True)
+        if mean >= rules.beside_ratio * typical
+    ]
+
+
+def _within(one: RankEpisode, two: RankEpisode) -> float:
+    shared = min(one.last, two.last) - max(one.first, two.first) + 1
+    return max(0, shared) / min(one.steps, two.steps)
 
 
 def _joint(
@@ -107,6 +154,7 @@ def _joint(
         any(e.is_open for e in ordered),
         float(np.mean([e.excess_ratio for e in ordered])),
         kinds_of(columns, groups, rules),
+        ordered[0].again if all(e.again is not None for e in ordered) else None,
     )
 
 

@@ -7,7 +7,7 @@ time all along, such as blocking checkpoints or gaps between launches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from steptax.app.compute.arrival import Arrivals, Basis
 from steptax.app.compute.cause_model import Cause, CauseVerdict, decide, named
-from steptax.app.compute.changepoint import change_points
+from steptax.app.compute.changepoint import Segment, change_points
 from steptax.app.compute.episodes import usual_step_us, warm_up_steps
 from steptax.app.compute.hints import HOST
 from steptax.app.compute.peers import peer_median
@@ -32,6 +32,10 @@ _CAUSES = {
 }
 #: Parts of which a large share all along is a finding; compute and transfer are what is paid for.
 _SHARES = ("input", "checkpoint", "gc", HOST)
+#: Scale of the median absolute deviation to a standard deviation.
+_MAD_SD = 1.4826
+#: Length of the blocks of steps that the noise is read off.
+_BLOCK_STEPS = 8
 #: Ranks that the typical one is taken from, about.
 _RANKS = 512
 #: Steps in which ranks are compared with each other, evenly spread, at most.
@@ -173,6 +177,11 @@ def _change(
     if not slow or lasting < rules.min_steps or excess < rules.least_cost_steps:
         return None
     ratio = excess / lasting
+    # The lowest stretch is one of several, and lies low by chance as well.
+    calm = min(s.steps for s in long if s.mean == floor)
+    noise = _noise_sd(level, found.segments) * float(np.sqrt(1.0 / lasting + 1.0 / calm))
+    if ratio < rules.job_sds * noise:
+        return None
     first, last = slow[0].first_step, slow[-1].last_step
     rows = np.concatenate([np.arange(s.first_step, s.last_step + 1) for s in slow])
     rows = rows[np.isfinite(level[rows])]
@@ -191,6 +200,21 @@ def _change(
         lasting,
         _named(part, ratio, text, beside.evidence(values, rows), cause_rules),
     )
+
+
+def _noise_sd(level: Floats, segments: Sequence[Segment]) -> float:
+    """Robust standard deviation of ``level`` [S] around the means of its stretches.
+
+    Per independent step: from the means of blocks of steps, in which noise that neighbouring steps
+    share is (batch means: Conway 1963).
+    """
+    rest = np.concatenate([level[s.first_step : s.last_step + 1] - s.mean for s in segments])
+    rest = rest[np.isfinite(rest)]
+    count = len(rest) // _BLOCK_STEPS
+    if not count:
+        return 0.0
+    means = rest[: count * _BLOCK_STEPS].reshape(count, _BLOCK_STEPS).mean(axis=1)
+    return _MAD_SD * float(np.median(np.abs(means))) * float(np.sqrt(_BLOCK_STEPS))
 
 
 def _all_along(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from steptax.app.compute.spoken import spoken_ratio
@@ -185,7 +185,7 @@ class Finding:
     is_open: bool
     """It goes on at the newest step."""
     excess_us: float
-    """Mean time over the peers', or over the healthy steps, per step."""
+    """Mean time over the peers', or over the healthy steps, per slow step."""
     excess_ratio: float
     """The same as a share of the median step."""
     part: str | None
@@ -239,9 +239,6 @@ def decide(
 ) -> tuple[CauseVerdict, tuple[CauseVerdict, ...]]:
     """The most certain candidate and the others; an abstention where none is certain enough."""
     ranked = sorted(candidates, key=lambda c: -c.confidence)
-    if ranked and ranked[0].confidence >= least_confidence:
-        also = tuple(c for c in ranked[1:] if c.confidence >= least_confidence)
-        return ranked[0], also
     against = tuple(
         "; ".join(
             (
@@ -251,7 +248,14 @@ def decide(
             )
         )
         for c in ranked
+        if c.confidence < least_confidence
     )
+    if ranked and ranked[0].confidence >= least_confidence:
+        also = tuple(c for c in ranked[1:] if c.confidence >= least_confidence)
+        # What was seen and does not suffice is told beside what does, and not dropped.
+        beside = tuple(f"beside it, {text}" for text in against)
+        first = replace(ranked[0], evidence_against=(*ranked[0].evidence_against, *beside))
+        return first, also
     best = ranked[0].confidence if ranked else 0.0
     verdict = CauseVerdict(None, abstain_text, best, evidence, against, settle, action)
     return verdict, ()

@@ -16,7 +16,7 @@ import numpy as np
 from steptax.app.compute.arrival import Arrivals
 from steptax.app.compute.cause_beside import expert_sides, host_sides, link_sides
 from steptax.app.compute.cause_device import DeviceEvidence, device_causes
-from steptax.app.compute.cause_groups import Coordinates, Joint
+from steptax.app.compute.cause_groups import Coordinates, Joint, slow_places
 from steptax.app.compute.cause_model import Cause, CauseVerdict, decide, named
 from steptax.app.compute.cause_onset import Window
 from steptax.app.compute.hints import HOST, SETTLE_DEVICE, Explanation, Hint, explain
@@ -47,9 +47,10 @@ class Sample:
 
 
 def sample_of(matrix: StepMatrix, arrived: Arrivals, excess_us: Floats, joint: Joint) -> Sample:
-    """At most ``_ROWS`` steps of the episode of ``joint``."""
-    count = min(_ROWS, joint.steps)
-    rows = np.unique(np.linspace(joint.first, joint.last, count).astype(np.intp))
+    """At most ``_ROWS`` slow steps of the episode of ``joint``."""
+    slow = slow_places(joint)
+    count = min(_ROWS, len(slow))
+    rows = slow[np.unique(np.linspace(0, len(slow) - 1, count).astype(np.intp))]
     everyone = np.arange(len(matrix.ranks))
     columns = np.array(joint.columns, dtype=np.intp)
     step, rank = np.meshgrid(np.arange(len(rows)), columns, indexing="ij")
@@ -246,8 +247,8 @@ def _devices(
             if c not in slow and (stage is None or stage[c] == stage[column])
         ]
         mine = seen.cells[1] == column
-        excess = float(np.mean(seen.excess_us[seen.cells][mine]))
-        work = float(np.mean(seen.arrived.work_us[seen.cells][mine]))
+        excess = float(np.nanmean(seen.excess_us[seen.cells][mine]))
+        work = float(np.nanmean(seen.arrived.work_us[seen.cells][mine]))
         over = of_compute * excess / max(1.0, work - excess)
         found, why = device_causes(devices, column, peers, window, part, over, rules)
         lacking = lacking or why

@@ -7,7 +7,7 @@ a network; of all of them the one is taken that goes up where most of a cent wou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 
@@ -17,6 +17,9 @@ from scipy.sparse import csr_matrix, vstack
 
 from steptax.app.compute.cost import CENT, split_to_cents
 
+#: Cells up to which all of them are weighed against one another; beyond, those that are alone in
+#: their row are left to what their column needs, which takes no time.
+_FEW_CELLS = 2_000
 #: Cells beyond which columns alone are kept: a larger network takes minutes.
 MAX_CELLS = 60_000
 
@@ -50,11 +53,15 @@ def table_to_cents(
         wanted = [int(amount / CENT) for amount in columns]
         for (_, j, _), floor in zip(known, down, strict=True):
             wanted[j] -= floor
-    up = (
-        _choose(known, rest, open_, left, wanted)
-        if len(open_) <= MAX_CELLS
-        else _by_column(known, rest)
-    )
+    up = None
+    if wanted is not None and len(open_) > _FEW_CELLS:
+        up = _with_singles(known, rest, open_, wanted)
+    if up is None:
+        up = (
+            _choose(known, rest, open_, left, wanted)
+            if len(open_) <= MAX_CELLS
+            else _by_column(known, rest)
+        )
     for k, (i, j, _) in enumerate(known):
         out[i][j] = Decimal(down[k] + (k in up)) * CENT
     return out
@@ -97,6 +104,76 @@ def _choose(
             return {open_[k] for k in np.flatnonzero(found.x > 0.5).tolist()}
     # The flow exists; only a solver that gave up comes here.
     return _by_column(known, rest)
+
+
+def _with_singles(
+    known: Sequence[tuple[int, int, Fraction]],
+    rest: Sequence[Fraction],
+    open_: Sequence[int],
+    wanted: Sequence[int],
+) -> set[int] | None:
+    """As ``_choose`` where most rows have one amount to round: rounding that one settles its row.
+
+    So the other rows are solved by themselves, with what those single amounts can add to each
+    column, and of these the largest get what is left of ``wanted``. None where that cannot be.
+    """
+    in_row: dict[int, int] = {}
+    for k in open_:
+        in_row[known[k][0]] = in_row.get(known[k][0], 0) + 1
+    singles: dict[int, list[int]] = {}
+    others = []
+    for k in open_:
+        if in_row[known[k][0]] == 1:
+            singles.setdefault(known[k][1], []).append(k)
+        else:
+            others.append(k)
+    if len(others) > MAX_CELLS:
+        return None
+    up = _solved(known, rest, others, {j: len(own) for j, own in singles.items()}, wanted)
+    if up is None:
+        return None
+    got = [0] * len(wanted)
+    for k in up:
+        got[known[k][1]] += 1
+    for j, count in enumerate(wanted):
+        own = singles.get(j, [])
+        more = count - got[j]
+        if not 0 <= more <= len(own):
+            return None
+        up |= set(sorted(own, key=lambda k: (-float(rest[k]), k))[:more])
+    return up
+
+
+def _solved(
+    known: Sequence[tuple[int, int, Fraction]],
+    rest: Sequence[Fraction],
+    cells: Sequence[int],
+    room: Mapping[int, int],
+    wanted: Sequence[int],
+) -> set[int] | None:
+    """Which of ``cells`` get a cent: each row within one, each column short by ``room`` at most."""
+    if not cells:
+        return set()
+    place = np.arange(len(cells))
+    rows = np.unique([known[k][0] for k in cells], return_inverse=True)[1]
+    labels, columns = np.unique([known[k][1] for k in cells], return_inverse=True)
+    exact = [Fraction(0)] * (int(rows.max()) + 1)
+    for k, row in zip(cells, rows.tolist(), strict=True):
+        exact[row] += rest[k]
+    ones = np.ones(len(cells))
+    both = vstack([csr_matrix((ones, (group, place))) for group in (rows, columns)])
+    most = [wanted[j] for j in labels.tolist()]
+    low = [part.numerator // part.denominator for part in exact]
+    low += [max(0, count - room.get(j, 0)) for j, count in zip(labels.tolist(), most, strict=True)]
+    high = [-(-part.numerator // part.denominator) for part in exact] + most
+    found = linprog(
+        -np.array([float(rest[k]) for k in cells]),
+        A_ub=vstack([both, -both]),
+        b_ub=np.concatenate([high, -np.array(low)]),
+        bounds=(0, 1),
+        method="highs-ds",
+    )
+    return None if found.x is None else {cells[k] for k in np.flatnonzero(found.x > 0.5).tolist()}
 
 
 def _by_column(known: Sequence[tuple[int, int, Fraction]], rest: Sequence[Fraction]) -> set[int]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from steptax.app.compute.rows import Flags, Ints
 from steptax.app.compute.rules import StragglerRules
+from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.compute.steps import StepMatrix
 
 
@@ -30,6 +31,8 @@ class Coverage:
     """[R] newest step of each rank seen."""
     stopped_ranks: tuple[int, ...]
     """Ranks whose newest step lags the newest of all by more than the allowed recorded steps."""
+    missing_reports: int
+    """Reports of the used ranks that the used steps lack; statistics leave them out."""
     rejected_reports: int
     """Reports whose parts exceed their whole; they count as not reported."""
     complete: Flags
@@ -52,6 +55,18 @@ class Coverage:
         return f"on {self.ranks_used} of {self.ranks_expected} ranks"
 
     @property
+    def missing(self) -> str | None:
+        """How many reports the used steps lack, None where they lack none."""
+        if not self.missing_reports:
+            return None
+        cells = self.steps_used * self.ranks_used
+        reports = "report is" if self.missing_reports == 1 else "reports are"
+        return (
+            f"{self.missing_reports:,} of {cells:,} {reports} missing "
+            f"({spoken_ratio(self.missing_reports / cells)}): they count for nothing, not as zero"
+        )
+
+    @property
     def reason(self) -> str | None:
         """Why nothing can be compared, or None when it can."""
         if self.steps_used and self.ranks_used:
@@ -68,14 +83,17 @@ def cover(
     """Choose steps and ranks from the usable reports ``cells`` [S, R].
 
     Steps with every expected rank are used when they are at least half of all (``rules``). If
-    not, the ranks that reported nearly all steps are, with the steps that all of those reported.
+    not, the ranks that reported nearly all steps are, with the steps that nearly all of those
+    reported: of a thousand ranks one is missing in most steps when one row in a thousand is lost.
     """
     steps, ranks = cells.shape
     complete = np.count_nonzero(cells, axis=1) == matrix.expected_ranks
     used_steps, used_ranks = complete, np.ones(ranks, dtype=bool)
     if np.count_nonzero(complete) < max(1, rules.complete_steps_ratio * steps):
         used_ranks = np.count_nonzero(cells, axis=0) >= rules.rank_reports_ratio * steps
-        used_steps = cells[:, used_ranks].all(axis=1) & used_ranks.any()
+        least = rules.step_reports_ratio * max(1, int(np.count_nonzero(used_ranks)))
+        used_steps = np.count_nonzero(cells[:, used_ranks], axis=1) >= least
+    missing = np.count_nonzero(~cells[np.ix_(used_steps, used_ranks)])
     last = np.where(
         matrix.reported.any(axis=0), steps - 1 - np.argmax(matrix.reported[::-1], axis=0), 0
     )
@@ -91,6 +109,7 @@ def cover(
         newest_step=int(matrix.steps[-1]),
         last_step=matrix.steps[last],
         stopped_ranks=tuple(int(r) for r in stopped),
+        missing_reports=int(missing),
         rejected_reports=rejected_reports,
         complete=complete,
         step_places=np.flatnonzero(used_steps),

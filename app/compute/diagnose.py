@@ -8,30 +8,38 @@ them together: one list of findings, costliest first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from steptax.app.compute.arrival import arrivals
 from steptax.app.compute.cause_device import DeviceEvidence
-from steptax.app.compute.cause_groups import GROUPS, Coordinates, Joint, join_episodes
+from steptax.app.compute.cause_groups import (
+    GROUPS,
+    Coordinates,
+    Joint,
+    join_episodes,
+    slow_places,
+)
 from steptax.app.compute.cause_model import CauseVerdict, Diagnosis, Finding, Scope
 from steptax.app.compute.cause_onset import Window
 from steptax.app.compute.causes import rank_cause, sample_of, transfer_cause
 from steptax.app.compute.diagnose_wide import job_findings, moving_finding, stage_finding
 from steptax.app.compute.episodes import (
-    RankEpisode,
     crowded,
     excess_ratios,
     find_episodes,
     usual_step_us,
 )
+from steptax.app.compute.rank_episodes import RankEpisode, dated_span
 from steptax.app.compute.recover import saved_us
+from steptax.app.compute.recurring import first_told, usual_steps
 from steptax.app.compute.rows import Floats
 from steptax.app.compute.rules import (
     CAUSE_RULES,
     EPISODE_RULES,
+    RECURRING_RULES,
     CauseRules,
     EpisodeRules,
 )
@@ -139,21 +147,21 @@ class _Case:
     def _episodes(self, excess: Floats) -> list[RankEpisode]:
         return find_episodes(excess, self.used.arrived.step_us, self.rules)
 
-    def _joints(self, found: list[RankEpisode]) -> list[Joint]:
+    def _joints(self, found: list[RankEpisode], excess: Floats) -> list[Joint]:
         steps, ranks = self.used.excess_us.shape
         busy = crowded(found, ranks, steps, self.rules)
         found = [e for e in found if busy[e.first : e.last + 1].mean() < 0.5]
-        joints = join_episodes(found, self.evidence.places, self.rules, self.cause_rules)
+        joints = join_episodes(found, self.evidence.places, self.rules, self.cause_rules, excess)
         joints.sort(key=lambda j: -j.excess_ratio * j.steps)
         return joints
 
     def _ranks(self) -> list[Finding]:
         used = self.used
         excess = excess_ratios(used.arrived.work_us, used.arrived.step_us, used.matrix.stage)
+        excess[~usual_steps(used.arrived.work_us, RECURRING_RULES)] = np.nan
         out = []
-        episodes = self._episodes(excess)
-        joints = [*self._joints(episodes), *self._for_good(excess, episodes)]
-        for joint in joints[:MOST_FINDINGS]:
+        episodes = self._for_good(excess, self._episodes(excess))
+        for joint in self._joints(episodes, excess)[:MOST_FINDINGS]:
             seen = sample_of(used.matrix, used.arrived, used.excess_us, joint)
             verdict, also, part = rank_cause(
                 seen,
@@ -167,23 +175,41 @@ class _Case:
             out.append(self._finding(joint, part, verdict, also, self._lost(joint)))
         return out
 
-    def _for_good(self, excess: Floats, episodes: list[RankEpisode]) -> list[Joint]:
-        """Ranks that the statistics call slow for good and that no episode is about.
+    def _for_good(self, excess: Floats, episodes: list[RankEpisode]) -> list[RankEpisode]:
+        """The episodes, and those of ranks that the statistics of the whole window call slow.
 
-        Among a few ranks that differ widely, a slow one is not far outside of the noise; what is
-        slow in most of the steps counts all the same.
+        Among a few ranks that differ widely, or where half of them are slow, a slow one is not far
+        outside of the noise; what is slow in most of the steps counts all the same. Of a rank that
+        is slow again and again over the window, episodes would tell a part only.
         """
         verdict = self.result.verdict
         if verdict.kind is not Kind.WORKER or self.result.slow_links is not None:
-            return []
-        seen = {e.column for e in episodes}
-        last = len(excess) - 1
-        columns = np.flatnonzero(np.isin(self.used.matrix.ranks, verdict.ranks))
-        return [
-            Joint((int(c),), 0, last, last, True, float(np.nanmean(excess[:, c])), ())
-            for c in columns
-            if int(c) not in seen
-        ]
+            return episodes
+        again = {
+            int(np.flatnonzero(self.used.matrix.ranks == rank)[0]): found
+            for rank, found in self.result.recurring.items()
+        }
+        out = [e for e in episodes if e.column not in again]
+        seen = {e.column for e in out}
+        usual, last_step = usual_step_us(self.used.arrived.step_us), len(excess) - 1
+        for place in np.flatnonzero(np.isin(self.used.matrix.ranks, verdict.ranks)):
+            c = int(place)
+            if c in seen:
+                continue
+            detected = min((e.detected for e in episodes if e.column == c), default=last_step)
+            one = again.get(c)
+            if one is not None and detected == last_step:
+                detected = first_told(self.used.excess_us, c, one, 0.0, RECURRING_RULES)
+            if one is None:
+                first, last = dated_span(excess[:, c], self.rules)
+                is_open = last >= last_step - self.rules.close_window_steps // 2
+            else:
+                one = replace(one, level=one.level / usual)
+                first, last, is_open = one.first, one.last, True
+            mean = float(np.nanmean(excess[first : last + 1, c]))
+            often = 1.0 if one is None else one.duty_ratio
+            out.append(RankEpisode(c, first, last, detected, mean, often, is_open, one))
+        return out
 
     def _transfers(self) -> list[Finding]:
         transfer = self.used.arrived.transfer_us
@@ -192,13 +218,13 @@ class _Case:
             return []
         # Stages move different amounts, so a group is held against its past, and against the ranks
         # of its stage in case that it was slow all along.
-        values, step_us = np.nan_to_num(transfer), self.used.arrived.step_us
+        values, step_us = transfer, self.used.arrived.step_us
         excess = np.fmax(
             excess_ratios(values, step_us, None, own_past=True),
             excess_ratios(values, step_us, self.used.matrix.stage),
         )
         out = []
-        for joint in self._joints(self._episodes(excess))[:MOST_FINDINGS]:
+        for joint in self._joints(self._episodes(excess), excess)[:MOST_FINDINGS]:
             verdict, also = transfer_cause(
                 joint,
                 excess[joint.first : joint.last + 1],
@@ -220,6 +246,7 @@ class _Case:
     ) -> Finding:
         steps = self.used.matrix.steps
         usual = usual_step_us(self.used.arrived.step_us)
+        excess = joint.excess_ratio if joint.again is None else joint.again.level
         return Finding(
             Scope.RANKS,
             self._place(joint),
@@ -228,12 +255,13 @@ class _Case:
             int(steps[joint.last]),
             int(steps[joint.detected]),
             joint.is_open,
-            joint.excess_ratio * usual,
-            joint.excess_ratio,
+            excess * usual,
+            excess,
             part,
             lost,
             verdict,
             also,
+            in_steps=None if joint.again is None else (len(slow_places(joint)), joint.steps),
         )
 
     def _place(self, joint: Joint) -> str:
@@ -255,24 +283,26 @@ class _Case:
 
     def _lost(self, joint: Joint) -> float:
         """Share of the paid time of the window that comes back without this episode."""
-        rows = np.unique(np.linspace(joint.first, joint.last, min(joint.steps, 256)).astype(int))
+        steps = slow_places(joint)
+        rows = steps[np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 256)).astype(int))]
         arrived = self.used.arrived
         saved = saved_us(
             arrived.arrival_us[rows],
             self.used.excess_us[rows],
             np.array(joint.columns, dtype=np.intp),
         )
-        return self._of_paid(float(saved.mean()) * joint.steps, joint)
+        return self._of_paid(float(np.nanmean(saved)) * len(steps), joint)
 
     def _longer(self, joint: Joint) -> float:
         """The same of transfers, by how much longer they take."""
         usual = usual_step_us(self.used.arrived.step_us)
-        return self._of_paid(joint.excess_ratio * usual * joint.steps, joint)
+        excess = joint.excess_ratio if joint.again is None else joint.again.level
+        return self._of_paid(excess * usual * len(slow_places(joint)), joint)
 
     def _of_paid(self, lost_us: float, joint: Joint) -> float:
         """``lost_us`` as a share of the window, no more than the steps of ``joint`` are."""
         step_us = self.used.arrived.step_us
-        spanned = float(step_us[joint.first : joint.last + 1].sum())
+        spanned = float(step_us[slow_places(joint)].sum())
         return min(lost_us, spanned) / float(step_us.sum())
 
     def _window(self, joint: Joint) -> Window | None:

@@ -13,18 +13,26 @@ and is then dated: its steps are the stretch with the largest sum of (excess - h
 maximum-likelihood place of a shift by that mean (Page 1954). Only the past is used to open it, so
 ``detected_step`` is when a running collector would have raised it, had it known the noise, which is
 that of the whole window.
+
+An episode is slow throughout, or its rank is slow in it again and again (``recurring``); three or
+more episodes of a rank that are so together are one. NaN is "not reported", and no excess.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from steptax.app.compute.peers import peer_median
-from steptax.app.compute.rows import Flags, Floats, Ints
-from steptax.app.compute.rules import EpisodeRules
+from steptax.app.compute.rank_episodes import (
+    RankEpisode,
+    beside_each_other,
+    episodes_of_rank,
+    joined,
+)
+from steptax.app.compute.rows import Flags, Floats, Ints, row_quantile
+from steptax.app.compute.rules import RECURRING_RULES, EpisodeRules, RecurringRules
 
 #: Scale of the median absolute deviation to a standard deviation.
 _MAD_SD = 1.4826
@@ -39,28 +47,6 @@ _TAIL_RANKS = 8
 _QUARTERS = 4
 #: Steps of each that its median is taken from, about, evenly spread.
 _QUARTER_STEPS = 64
-
-
-@dataclass(frozen=True)
-class RankEpisode:
-    """One slow stretch of one rank; places are positions in the matrix, both ends included."""
-
-    column: int
-    first: int
-    last: int
-    detected: int
-    """The step at which it opened, from what was known then."""
-    excess_ratio: float
-    """Mean excess over its steps, as a share of the usual step."""
-    persistence_ratio: float
-    """Share of its steps in which the rank exceeds half of that mean."""
-    is_open: bool
-    """It had not closed at the newest step."""
-
-    @property
-    def steps(self) -> int:
-        """Length."""
-        return self.last - self.first + 1
 
 
 def excess_ratios(
@@ -99,33 +85,67 @@ def warm_up_steps(step_us: Floats, rules: EpisodeRules) -> int:
     return min(int(usual[0]) if len(usual) else 0, rules.warm_up_steps)
 
 
-def find_episodes(excess: Floats, step_us: Floats, rules: EpisodeRules) -> list[RankEpisode]:
+def find_episodes(
+    excess: Floats,
+    step_us: Floats,
+    rules: EpisodeRules,
+    recurring: RecurringRules = RECURRING_RULES,
+) -> list[RankEpisode]:
     """Slow episodes of every column of ``excess`` [S, R], by start."""
-    steps, ranks = excess.shape
     warm = warm_up_steps(step_us, rules)
     # Noise is skewed, so that the mean of a healthy rank lies above the median of its peers.
     excess = excess - np.median(_clipped(excess, warm, rules)[warm:].mean(axis=0))
     own = own_level(excess[warm:])
     # A rank that is faster than its peers by nature is slow when it is slow for itself.
     excess = excess - np.minimum(own, 0.0)
-    opened: Flags = np.zeros((steps, ranks), dtype=bool)
     clipped = _clipped(excess, warm, rules)
-    for values in (clipped, _clipped(excess - np.maximum(own, 0.0), warm, rules)):
-        sums = np.concatenate([np.zeros((1, ranks)), np.cumsum(values, axis=0)])
-        for window in rules.windows_steps:
-            if window > steps:
-                break
-            means = (sums[window:] - sums[:-window]) / window
-            least = max(rules.open_ratio, rules.open_sds * _noise_sd(means))
-            opened[window - 1 :] |= means >= least
-    found = [
-        episode
-        for column in np.flatnonzero(opened.any(axis=0))
-        for episode in _of_rank(
-            int(column), excess[:, column], clipped[:, column], opened[:, column], rules
+    opened = _opened(clipped, rules)
+    opened |= _opened(_clipped(excess - np.maximum(own, 0.0), warm, rules), rules)
+    # Silicon that is a little slower for good would neither close an episode nor be dated by one.
+    usual = np.where(own < rules.nature_ratio, np.maximum(own, 0.0), 0.0)
+    clipped = _clipped(excess - usual, warm, rules)
+    found: dict[int, list[RankEpisode]] = {}
+    for column in np.flatnonzero(opened.any(axis=0)).tolist():
+        found[column] = episodes_of_rank(
+            column,
+            excess,
+            clipped[:, column],
+            opened[:, column],
+            rules,
+            recurring,
+            usual=float(usual[column]),
         )
-    ]
-    return sorted(found, key=lambda e: (e.first, e.column))
+    for column, seldom in _seldom(excess, warm, rules, recurring).items():
+        found[column] = beside_each_other(found.get(column, []), seldom)
+    out = [e for one in found.values() for e in joined(one, excess, recurring)]
+    return sorted(out, key=lambda e: (e.first, e.column))
+
+
+def _seldom(
+    excess: Floats, warm: int, rules: EpisodeRules, recurring: RecurringRules
+) -> dict[int, list[RankEpisode]]:
+    """Episodes of ranks that are slow again and again, and too seldom for clipped means to tell.
+
+    A step counts for more here, which a spike or two would open: so the rank has to come again.
+    """
+    often = np.count_nonzero(excess > rules.clip_ratio, axis=0) >= recurring.least_slow_steps
+    columns = np.flatnonzero(often)
+    if not len(columns):
+        return {}
+    # The noise is that of all ranks, of some of them where there are many.
+    some = np.union1d(columns, np.arange(0, excess.shape[1], max(1, excess.shape[1] // 64)))
+    clipped = _clipped(excess[:, some], warm, rules, rules.wide_clip_ratio)
+    opened = _opened(clipped, rules)
+    out = {}
+    for place, column in enumerate(some.tolist()):
+        if not opened[:, place].any() or not often[column]:
+            continue
+        found = episodes_of_rank(
+            column, excess, clipped[:, place], opened[:, place], rules, recurring, is_seldom=True
+        )
+        if found:
+            out[column] = found
+    return out
 
 
 def own_level(excess: Floats) -> Floats:
@@ -138,13 +158,30 @@ def own_level(excess: Floats) -> Floats:
     if not quarters or not excess.shape[1]:
         return np.zeros(excess.shape[1])
     thinned = [q[:: max(1, len(q) // _QUARTER_STEPS)] for q in quarters]
-    medians = [np.median(np.ascontiguousarray(q.T), axis=1) for q in thinned]
-    least = np.nan_to_num(np.min(medians, axis=0))
+    medians = [row_quantile(np.ascontiguousarray(q.T), 0.5)[0] for q in thinned]
+    least = np.nan_to_num(np.fmin.reduce(medians))
     return np.asarray(least - np.median(least))
 
 
-def _clipped(excess: Floats, warm: int, rules: EpisodeRules) -> Floats:
-    out = np.nan_to_num(np.clip(excess, -rules.clip_ratio, rules.clip_ratio))
+def _opened(clipped: Floats, rules: EpisodeRules) -> Flags:
+    """[S, R] where the mean of any trailing window is enough to open an episode."""
+    steps, ranks = clipped.shape
+    opened: Flags = np.zeros((steps, ranks), dtype=bool)
+    sums = np.concatenate([np.zeros((1, ranks)), np.cumsum(clipped, axis=0)])
+    for window in rules.windows_steps:
+        if window > steps:
+            break
+        means = (sums[window:] - sums[:-window]) / window
+        least = max(rules.open_ratio, rules.open_sds * _noise_sd(means))
+        opened[window - 1 :] |= means >= least
+    return opened
+
+
+def _clipped(
+    excess: Floats, warm: int, rules: EpisodeRules, clip_ratio: float | None = None
+) -> Floats:
+    clip = rules.clip_ratio if clip_ratio is None else clip_ratio
+    out = np.nan_to_num(np.clip(excess, -clip, clip))
     out[:warm] = 0.0
     return out
 
@@ -163,70 +200,6 @@ def _noise_sd(means: Floats) -> float:
     if means.shape[1] < _TAIL_RANKS:
         return sd
     return max(sd, float(middle - tail) / _TAIL_SDS)
-
-
-def _of_rank(
-    column: int, excess: Floats, clipped: Floats, opened: Flags, rules: EpisodeRules
-) -> list[RankEpisode]:
-    spans = _spans(clipped, opened, rules)
-    merged: list[list[int]] = []
-    for start, end, at in spans:
-        if merged and start - merged[-1][1] <= rules.merge_gap_steps:
-            merged[-1][1] = end
-        else:
-            merged.append([start, end, at])
-    out = []
-    for i, (start, end, at) in enumerate(merged):
-        floor = merged[i - 1][1] + 1 if i else 0
-        first, last = _dated(clipped, max(floor, start - max(rules.windows_steps)), end, start)
-        mine = excess[first : last + 1]
-        mean = float(np.nanmean(mine)) if len(mine) else 0.0
-        often = float(np.mean(np.nan_to_num(mine) > 0.5 * mean)) if len(mine) else 0.0
-        if (
-            last - first + 1 >= rules.min_steps
-            and mean >= rules.report_ratio
-            and often >= rules.persistence_ratio
-            and float(np.nansum(mine)) >= rules.least_cost_steps
-        ):
-            is_open = last >= len(excess) - rules.close_window_steps // 2
-            cost = np.cumsum(np.nan_to_num(mine))
-            costly = first + int(np.argmax(cost >= rules.least_cost_steps))
-            out.append(RankEpisode(column, first, last, max(at, costly), mean, often, is_open))
-    return out
-
-
-def _spans(clipped: Floats, opened: Flags, rules: EpisodeRules) -> list[tuple[int, int, int]]:
-    """Start, end and step of detection of each open stretch, before it is dated."""
-    window = min(rules.close_window_steps, len(clipped))
-    sums = np.concatenate([[0.0], np.cumsum(clipped)])
-    recent = np.full(len(clipped), np.inf)
-    recent[window - 1 :] = (sums[window:] - sums[:-window]) / window
-    calm = np.flatnonzero(recent < rules.close_ratio)
-    hot = np.flatnonzero(opened)
-    out = []
-    at = 0
-    while at < len(hot):
-        begun = int(hot[at])
-        # The closing window must lie behind the opening, or it would hold what was before it.
-        after = calm[calm >= begun + window // 2]
-        end = int(after[0]) if len(after) else len(clipped) - 1
-        out.append((begun, end, begun))
-        at = int(np.searchsorted(hot, end + 1))
-    return out
-
-
-def _dated(clipped: Floats, low: int, high: int, begun: int) -> tuple[int, int]:
-    """First and last step of the stretch in [low, high] with the largest shifted sum."""
-    part = clipped[low : high + 1]
-    level = float(np.mean(clipped[max(low, begun - 7) : begun + 1]))
-    for _ in range(2):
-        sums = np.concatenate([[0.0], np.cumsum(part - 0.5 * level)])
-        lowest = np.minimum.accumulate(sums)
-        end = int(np.argmax(sums - lowest))
-        start = int(np.argmin(sums[: end + 1]))
-        if end > start:
-            level = float(part[start:end].mean())
-    return low + start, low + max(end - 1, start)
 
 
 def crowded(episodes: Sequence[RankEpisode], ranks: int, steps: int, rules: EpisodeRules) -> Flags:

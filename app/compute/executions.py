@@ -76,6 +76,8 @@ def read_steps(
     """
     names = ("attempt", "step", "rank", "start_us", "duration_us")
     columns = _numbers(rows, names)
+    if not len(columns["step"]):
+        return Executions(), ()
     # Null starts are kept as a flag: NaN differs from NaN, and equal rows could not be told.
     unplaced = np.isnan(columns["start_us"])
     table = np.column_stack([*(columns[name] for name in names), unplaced])

@@ -69,7 +69,8 @@ def offenders(jobs: Sequence[Placed]) -> tuple[Offender, ...]:
     for job in jobs:
         exposure[job.kind] += job.exposure
         shared[job.kind] += job.shared
-        own[job.kind] += sum(job.at.values())
+        if job.at:
+            own[job.kind] += sum(job.at.values())
     counts: Counter[str] = Counter()
     expected: dict[str, float] = defaultdict(float)
     hours: dict[str, float] = defaultdict(float)

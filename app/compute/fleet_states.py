@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from steptax.app.compute.measure import Level, Measure, Ratio
@@ -59,10 +60,10 @@ class StateRow:
 
 
 @dataclass(frozen=True)
-class SizeRow:
-    """The jobs of one class of size."""
+class GroupRow:
+    """The jobs of one group: a class of size, a team, a month of start."""
 
-    size: str
+    name: str
     jobs: int
     gpu_hours: Measure
     gpu_hours_share: Measure
@@ -70,6 +71,11 @@ class SizeRow:
     gpu_hours_by_state: dict[str, float]
     failed_jobs: Measure
     failed_gpu_hours: Measure
+
+    @property
+    def size(self) -> str:
+        """Its class of size, of a row of ``by_size``."""
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,7 @@ class FailureShares:
     by_gpu_hours: Measure
 
 
+@lru_cache(maxsize=4096)
 def size_class(gpus: int | None) -> str:
     """``1``, ``2-7``, ``8-15``, ... ``4,096+``; ``none`` for no device, ``not stated`` for None."""
     if gpus is None:
@@ -125,12 +132,13 @@ def failure_shares(facts: Sequence[JobFact]) -> FailureShares:
 
 def _share(states: Sequence[tuple[str, float]], what: str, said: tuple[str, ...]) -> Measure:
     """Failed / known to have ended, by weight; open by what is not known."""
-    whole = math.fsum(weight for _, weight in states)
-    unknown = math.fsum(weight for state, weight in states if state == UNKNOWN_STATE)
-    failed = math.fsum(weight for state, weight in states if state == FAILED)
+    whole = math.fsum([weight for _, weight in states])
+    none = [weight for state, weight in states if state == UNKNOWN_STATE]
+    unknown = math.fsum(none)
+    failed = math.fsum([weight for state, weight in states if state == FAILED])
     if not states:
         return Measure.missing("ratio", "no job has ended")
-    if all(state == UNKNOWN_STATE for state, _ in states):
+    if len(none) == len(states):
         return Measure.missing("ratio", f"how it ended is known of none of {len(states):,} jobs")
     known = whole - unknown
     if known <= 0:
@@ -163,33 +171,39 @@ def by_state(facts: Sequence[JobFact]) -> tuple[StateRow, ...]:
     return tuple(sorted(rows, key=lambda row: (-(row.gpu_hours.value or 0.0), -row.jobs)))
 
 
-def by_size(facts: Sequence[JobFact]) -> tuple[SizeRow, ...]:
+def by_size(facts: Sequence[JobFact]) -> tuple[GroupRow, ...]:
     """The classes of size in their order."""
+    return tuple(
+        sorted(by_group(facts, [f.size for f in facts]), key=lambda row: size_order(row.name))
+    )
+
+
+def by_group(facts: Sequence[JobFact], names: Sequence[str]) -> tuple[GroupRow, ...]:
+    """The groups of ``facts`` [N] by the name of each [N], most GPU-hours first."""
     groups: dict[str, list[JobFact]] = defaultdict(list)
-    for fact in facts:
-        groups[fact.size].append(fact)
+    for fact, name in zip(facts, names, strict=True):
+        groups[name].append(fact)
     whole = hours_of(facts)
     rows = []
-    for size in sorted(groups, key=size_order):
-        own = groups[size]
-        by_hours: dict[str, float] = defaultdict(float)
+    for name, own in groups.items():
+        by_hours: dict[str, list[float]] = defaultdict(list)
         for fact in own:
             if fact.gpu_hours is not None:
-                by_hours[fact.state] += fact.gpu_hours
+                by_hours[fact.state].append(fact.gpu_hours)
         hours, shares = hours_of(own), failure_shares(own)
         rows.append(
-            SizeRow(
-                size,
+            GroupRow(
+                name,
                 len(own),
                 hours,
                 _part(hours, whole),
                 dict(Counter(fact.state for fact in own)),
-                dict(by_hours),
+                {state: math.fsum(values) for state, values in by_hours.items()},
                 shares.by_jobs,
                 shares.by_gpu_hours,
             )
         )
-    return tuple(rows)
+    return tuple(sorted(rows, key=lambda row: (-(row.gpu_hours.value or 0.0), row.name)))
 
 
 def _part(hours: Measure, whole: Measure) -> Measure:

@@ -103,7 +103,7 @@ def explain(
     ``excess_us`` [S, R] is work over the peers' median. The culprit's reports are all on one rank,
     those of a moving straggler are the last ones of each slow step.
     """
-    total = float(np.mean(excess_us[cells])) if len(cells[0]) else 0.0
+    total = _mean(excess_us[cells])
     if not total > 0:
         return Explanation(reason="the late ranks do not work longer than their peers")
     parts = measured_parts(matrix, arrived, rules)
@@ -151,20 +151,20 @@ def measured_parts(
     matrix: StepMatrix, arrived: Arrivals, rules: StragglerRules
 ) -> dict[str, Floats]:
     """[S, R] each measured phase, and own time that they leave over when compute is among them."""
-    everywhere = np.ones(matrix.duration_us.shape, dtype=bool)
-    parts = {n: v for n, v in matrix.phases.items() if is_measured(v, everywhere, rules)}
+    reported = matrix.reported
+    parts = {n: v for n, v in matrix.phases.items() if is_measured(v, reported, rules)}
     if matrix.work_is_partial:
         return {name: values for name, values in parts.items() if name == "compute"}
     if "compute" in parts and arrived.choice.basis is not Basis.PHASES:
-        named = sum((np.nan_to_num(v) for v in matrix.phases.values()), np.zeros(everywhere.shape))
+        named = sum((np.nan_to_num(v) for v in matrix.phases.values()), np.zeros(reported.shape))
         parts[HOST] = arrived.work_us - named
     return parts
 
 
 def _sequence_column(matrix: StepMatrix, rules: StragglerRules) -> Floats | None:
-    everywhere = np.ones(matrix.duration_us.shape, dtype=bool)
+    reported = matrix.reported
     for values in (matrix.seq_sq_sum, matrix.tokens):
-        if is_measured(values, everywhere, rules):
+        if is_measured(values, reported, rules):
             return values
     return None
 

@@ -5,19 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-from numpy.typing import NDArray
-
 from steptax.app.compute.changepoint import change_points
-from steptax.app.compute.episodes import excess_ratios, find_episodes
 from steptax.app.compute.rows import Floats, Ints
-from steptax.app.compute.rules import EPISODE_RULES
 from steptax.app.compute.spoken import spoken_ratio
-from steptax.app.compute.straggler_result import RankTable
-from steptax.app.compute.straggler_tables import Used
-
-#: Ranks for which it is looked up whether they became slow lately.
-_DATED_RANKS = 16
 
 
 @dataclass(frozen=True)
@@ -73,25 +63,3 @@ def onset(steps: Ints, over_peers: Floats, *, slow_ratio: float) -> Onset:
 
 def _over(ratio: float) -> str:
     return f"{spoken_ratio(abs(ratio - 1.0))} {'above' if ratio >= 1 else 'below'}"
-
-
-def slow_lately(used: Used, table: RankTable, costly: NDArray[np.intp]) -> dict[int, int]:
-    """First slow step, by position, of costly ranks that became slow late in the window.
-
-    A rank that is slow in fewer than half of the steps because it was healthy before is no less a
-    straggler now: its episode has not ended.
-    """
-    rules, steps = used.rules, used.matrix.steps
-    often = table.persistence_ratio >= rules.worker_persistence_ratio
-    wanted = {int(place) for place in costly[:_DATED_RANKS] if not often[place]}
-    if not wanted:
-        return {}
-    step_us = used.arrived.step_us
-    excess = excess_ratios(used.arrived.work_us, step_us, used.matrix.stage)
-    return {
-        episode.column: int(steps[episode.first])
-        for episode in find_episodes(excess, step_us, EPISODE_RULES)
-        if episode.column in wanted
-        and episode.is_open
-        and len(steps) - episode.first >= rules.lately_steps
-    }

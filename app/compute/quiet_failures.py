@@ -6,8 +6,10 @@ longer. Stragglers are counted elsewhere (straggler tax); here are the stalls.
 - A *synchronisation stall* is a step in which the ranks waited for each other for longer than the
   job's usual wait and step: wait above ``STALL_TIMES`` the median wait and above
   ``STALL_STEP_RATIO`` of the median step, as the mean over ranks.
-- A *step spike* is a step of more than ``SPIKE_TIMES`` the median step; input explains it where the
-  input phase took more than half of what it is longer.
+- A *step spike* is a step of more than ``SPIKE_TIMES`` the median step that is no warm-up; input
+  explains it where the input phase took more than half of what it is longer.
+- *Warm-up* are the steps of the first attempt before it is steady, and the leading ones of every
+  attempt that are longer than a spike.
 - *Steady* is a job from the first step on from which the median of ``STEADY_STEPS`` steps stays
   within ``STEADY_RATIO`` of the median step of its later half.
 - A *pause* is time between two steps of one attempt, above ``PAUSE_TIMES`` the median step.
@@ -22,7 +24,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from steptax.app.compute.measure import Measure
-from steptax.app.compute.rows import Floats, Ints
+from steptax.app.compute.rows import Flags, Floats, Ints
 
 STALL_TIMES = 3.0
 STALL_STEP_RATIO = 0.10
@@ -112,15 +114,17 @@ def stalled_gpus(
     *,
     input_us: Floats | None,
     window_us: Floats,
+    is_warm_up: Flags | None = None,
 ) -> StalledGpus:
     """What the whole job's steps tell, and its saves.
 
     ``attempts``, ``start_us`` and ``duration_us`` [E]: executed steps in order, starts None where
     no clock was kept. ``saves_us``: durations of saves. ``input_us`` [S]: the longest input phase
-    of each step of the window; ``window_us`` [S] the time of those steps.
+    of each step of the window; ``window_us`` [S] the time of those steps, ``is_warm_up`` [S]
+    which of them are warm-up.
     """
     steady, warm_up = _steady(attempts, start_us, duration_us)
-    spikes, by_input = _spikes(window_us, input_us)
+    spikes, by_input = _spikes(window_us, input_us, is_warm_up)
     pauses, longest = _pauses(attempts, start_us, duration_us)
     mean, spread = _saves(saves_us)
     return StalledGpus(steady, warm_up, mean, spread, spikes, by_input, pauses, longest)
@@ -147,6 +151,22 @@ def first_steady(duration_us: Floats) -> int | None:
     return first
 
 
+def warm_up(attempts: Ints, duration_us: Floats) -> Flags:
+    """[E] which executed steps are warm-up; none where too few were executed to tell."""
+    out: Flags = np.zeros(len(duration_us), dtype=bool)
+    if len(duration_us) < LEAST_STEPS:
+        return out
+    limit = SPIKE_TIMES * float(np.median(duration_us))
+    for number, attempt in enumerate(np.unique(attempts)):
+        places = np.flatnonzero(attempts == attempt)
+        usual = np.flatnonzero(duration_us[places] <= limit)
+        count = int(usual[0]) if len(usual) else 0
+        if number == 0:
+            count = max(count, first_steady(duration_us[places]) or 0)
+        out[places[:count]] = True
+    return out
+
+
 def _steady(
     attempts: Ints, start_us: Floats | None, duration_us: Floats
 ) -> tuple[Measure, Measure]:
@@ -169,13 +189,17 @@ def _steady(
     return Measure(after / US_PER_S, "s"), Measure(lost, "s")
 
 
-def _spikes(window_us: Floats, input_us: Floats | None) -> tuple[Measure, Measure]:
+def _spikes(
+    window_us: Floats, input_us: Floats | None, is_warm_up: Flags | None
+) -> tuple[Measure, Measure]:
     known = np.isfinite(window_us)
     if known.sum() < LEAST_STEPS:
         reason = f"fewer than {LEAST_STEPS} steps tell what is usual"
         return Measure.missing("steps", reason), Measure.missing("steps", reason)
     usual = float(np.median(window_us[known]))
     spiked = known & (window_us > SPIKE_TIMES * usual)
+    if is_warm_up is not None:
+        spiked &= ~is_warm_up
     count = Measure(float(spiked.sum()), "steps")
     if input_us is None:
         return count, Measure.missing("steps", "input_us was not recorded")

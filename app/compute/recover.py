@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from steptax.app.compute.rows import Floats, row_max
+from steptax.app.compute.rows import Floats, row_argmax, row_max
 
 
 def saved_us(arrival_us: Floats, excess_us: Floats, ranks: NDArray[np.intp]) -> Floats:
@@ -29,9 +29,9 @@ def saved_by_each_us(arrival_us: Floats, excess_us: Floats) -> Floats:
     if arrival_us.shape[1] < 2:
         return out
     rows = np.arange(len(arrival_us))
-    last = np.argmax(arrival_us, axis=1)
+    last = row_argmax(arrival_us)
     latest = arrival_us[rows, last]
-    others = arrival_us.copy()
+    others = np.where(np.isnan(arrival_us), -np.inf, arrival_us)
     others[rows, last] = -np.inf
     lead = latest - others.max(axis=1)
     excess = np.maximum(np.nan_to_num(excess_us[rows, last]), 0.0)

@@ -24,8 +24,14 @@ def block_means(values: Floats, *, replicates: int, seed: int) -> Floats:
     """[B, K] bootstrap means over the steps of ``values`` [S, K].
 
     All columns share the same drawn steps, so ratios of columns may be taken per replicate. The
-    same seed gives the same draw.
+    same seed gives the same draw. NaN is "not reported": a mean is over the steps that are there.
     """
+    known = ~np.isnan(values)
+    if not known.all():
+        filled = np.where(known, values, 0.0)
+        total = block_means(filled, replicates=replicates, seed=seed)
+        there = block_means(known.astype(np.float64), replicates=replicates, seed=seed)
+        return np.where(there > 0, total / np.where(there > 0, there, 1.0), np.nan)
     steps = len(values)
     length = block_length(steps)
     blocks = -(-steps // length)

@@ -37,6 +37,19 @@ def row_mean(values: Floats) -> Floats:
     return np.where(count > 0, row_sum(values) / np.maximum(count, 1), np.nan)
 
 
+def column_mean(values: Floats) -> Floats:
+    """Mean of the reported values per column, NaN for an empty column: [S, R] to [R]."""
+    known = ~np.isnan(values)
+    count = np.count_nonzero(known, axis=0)
+    total = np.where(known, values, 0.0).sum(axis=0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def row_argmax(values: Floats) -> NDArray[np.intp]:
+    """Position of the largest reported value per row, the first among equals: [S, R] to [S]."""
+    return np.asarray(np.argmax(np.where(np.isnan(values), -np.inf, values), axis=1), dtype=np.intp)
+
+
 def row_quantile(values: Floats, *q: float) -> list[Floats]:
     """Quantiles ``q`` (0..1, linear interpolation) of the reported values: [S, R] to [S] each.
 

@@ -6,18 +6,52 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class RecurringRules:
+    """When a rank that is slow in fewer than half of its steps is slow again and again."""
+
+    least_duty_ratio: float = 0.05
+    """Such a rank is slow in at least this share of its steps ..."""
+    least_slow_steps: int = 10
+    """... in at least so many of them ..."""
+    least_stretches: int = 3
+    """... in at least so many separate stretches."""
+    level_sds: float = 3.0
+    """Mean excess of its slow steps, in robust standard deviations of all ranks' excess."""
+    share_ratio: float = 0.25
+    """Its mean excess is at least this share of the mean excess of the slowest of each step ..."""
+    picked_share_ratio: float = 0.4
+    """... and this where the steps were picked for what they show."""
+    family_error: float = 1e-4
+    """Probability that chance alone makes any rank of a job look like that, over the window ..."""
+    quiet_steps: int = 20
+    """It has ended when it was not slow for more steps than this ..."""
+    quiet_gaps: float = 8.0
+    """... and for more than so many of its usual pauses."""
+    special_ratio: float = 1.5
+    """Steps in which the typical rank works more than this many times its median ..."""
+    special_steps: int = 20
+    """... for no more steps than this on end ..."""
+    special_share_ratio: float = 0.2
+    """... and in no larger share of all steps judge nobody: evaluations, saves, restarts."""
+
+
+@dataclass(frozen=True)
 class StragglerRules:
     """Thresholds; shares are of 1."""
 
     slow_over_peers_ratio: float = 0.05
     """A rank is slow in a step when its work exceeds its peers' median by more than this."""
     worker_excess_ratio: float = 0.03
-    """A flagged rank's mean excess is at least this share of the mean step."""
+    """A flagged rank's mean excess is at least this share of the mean step, over the typical ..."""
+    worker_surely_ratio: float = 0.015
+    """... and surely at least this, with the error below for all ranks together."""
+    worker_family_error: float = 0.005
+    """Probability that a healthy job has any rank that is called slow by chance."""
     worker_persistence_ratio: float = 0.5
     """A flagged rank is slow in at least this share of the steps."""
     lately_steps: int = 20
     """... or, when it became slow only lately, in the last stretch of at least so many steps."""
-    stage_excess_ratio: float = 0.04
+    stage_excess_ratio: float = 0.03
     """A flagged stage exceeds the median of the other stages by this share of the step."""
     stage_persistence_ratio: float = 0.5
     """... in at least this share of the steps."""
@@ -29,8 +63,10 @@ class StragglerRules:
     """A column counts as measured when at least this share of the reports carries it."""
     complete_steps_ratio: float = 0.5
     """Steps with every expected rank are used alone when they are at least this share."""
-    rank_reports_ratio: float = 0.9
-    """Otherwise the ranks that reported at least this share of the steps are used."""
+    rank_reports_ratio: float = 0.8
+    """Otherwise the ranks that reported at least this share of the steps are used ..."""
+    step_reports_ratio: float = 0.8
+    """... in the steps that at least this share of those ranks reported."""
     stopped_lag_steps: int = 3
     """A rank whose newest step lags by more recorded steps than this has stopped reporting."""
     min_steps: int = 3
@@ -64,13 +100,19 @@ class EpisodeRules:
     close_window_steps: int = 32
     """Trailing window that closes an episode."""
     clip_ratio: float = 0.15
-    """A single step counts for no more than this, so that a spike opens nothing."""
+    """A single step counts for no more than this, so that a spike opens nothing ..."""
+    wide_clip_ratio: float = 0.6
+    """... and for no more than this where the rank has to be slow again and again."""
     merge_gap_steps: int = 32
     """Episodes of a rank that are no further apart are one."""
     min_steps: int = 10
     """A shorter episode is a spell and is not reported."""
+    nature_ratio: float = 0.035
+    """What is usual for a rank is taken off where it is less than this: silicon, and no fault."""
     report_ratio: float = 0.04
-    """An episode is reported when its mean excess is at least this."""
+    """An episode is reported when its mean excess is at least this ..."""
+    rise_ratio: float = 0.6
+    """... at least this share of it is over what is usual for the rank ..."""
     least_cost_steps: float = 1.5
     """... has cost at least so many whole steps ..."""
     persistence_ratio: float = 0.5
@@ -84,7 +126,9 @@ class EpisodeRules:
     joint_overlap_ratio: float = 0.6
     """Episodes that share this much of their time, in one group of ranks, are one finding."""
     job_ratio: float = 0.035
-    """Lasting change of a part of all ranks' steps that is reported."""
+    """Lasting change of a part of all ranks' steps that is reported, as a share of a step ..."""
+    job_sds: float = 8.0
+    """... in standard deviations of what the noise of the typical rank leaves of it."""
     job_change_ratio: float = 0.021
     """Changes of a part of all ranks' steps that are smaller are joined (share of a step)."""
     job_covers_ratio: float = 0.5
@@ -167,6 +211,7 @@ class Confidences:
     """... and compute carries it."""
 
 
+RECURRING_RULES = RecurringRules()
 EPISODE_RULES = EpisodeRules()
 CAUSE_RULES = CauseRules()
 CONFIDENCES = Confidences()

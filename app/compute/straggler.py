@@ -14,6 +14,7 @@ Lin et al., OSDI'25, with per-rank totals in place of the dependency graph.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import numpy as np
@@ -23,11 +24,12 @@ from steptax.app.compute.arrival import Arrivals, Basis, arrivals, choose_basis,
 from steptax.app.compute.coverage import Coverage, cover
 from steptax.app.compute.hints import Explanation, Hint, explain
 from steptax.app.compute.measure import Measure, Ratio
-from steptax.app.compute.onset import slow_lately
 from steptax.app.compute.peers import peer_median
 from steptax.app.compute.recover import saved_us
-from steptax.app.compute.rows import Floats, row_mean
+from steptax.app.compute.recurring import Recurrence
+from steptax.app.compute.rows import Floats, column_mean, row_argmax, row_mean
 from steptax.app.compute.rules import StragglerRules
+from steptax.app.compute.spells import find_spells
 from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.compute.steps import StepMatrix, name_cell, without_inconsistent
 from steptax.app.compute.straggler_result import (
@@ -81,8 +83,7 @@ def analyse_stragglers(
             f"{np.count_nonzero(bad)} reports are left out because their parts exceed their "
             f"duration, first {name_cell(matrix, bad)}"
         )
-    if coverage.label:
-        warnings.append(coverage.label)
+    warnings += [said for said in (coverage.label, coverage.missing) if said]
     reason = choice.unknown or coverage.reason
     if reason is None and coverage.ranks_used < 2 and matrix.world_size > 1:
         reason = f"only one of {coverage.ranks_expected} ranks reported enough steps to be compared"
@@ -135,8 +136,8 @@ def _result(
     arrived, rules = used.arrived, used.rules
     table, stages = rank_table(used), stage_table(used)
     costly = costly_places(table, used.step_us, rules)
-    lately = slow_lately(used, table, costly)
-    flagged = flagged_places(table, costly, lately, rules)
+    spells = find_spells(used, table, costly)
+    flagged = flagged_places(table, costly, spells, used.step_us, rules)
     stage = flagged_stage(stages, used.step_us, rules)
     tax = totals.share(totals.wait_us, arrived.paid_us)
     slowdown, waste = next(
@@ -155,7 +156,7 @@ def _result(
             relative_time=used.matrix.time_is_relative,
             durations_only=arrived.choice.basis is Basis.DURATION,
             rules=rules,
-            lately=lately,
+            spells=spells,
         )
     else:
         verdict = untellable(
@@ -183,9 +184,12 @@ def _result(
         curve=_curve(used, totals, flagged, curve_ranks),
         step_us=totals.measure(used.step_us, "us"),
         ideal_step_us=totals.measure(used.step_us - float(totals.saving_us.mean()), "us"),
-        wait_us=totals.measure(float(arrived.wait_us.mean()), "us"),
+        wait_us=totals.measure(float(np.nanmean(arrived.wait_us)), "us"),
         verdict=verdict,
-        explanation=_explanation(used, verdict, flagged, _part_of_tax(between, tax)),
+        recurring={int(used.matrix.ranks[p]): found for p, found in spells.recurring.items()},
+        explanation=_explanation(
+            used, verdict, flagged, spells.recurring, _part_of_tax(between, tax)
+        ),
         steps=step_table(matrix, coverage, arrived),
         ranks=table,
         stages=stages,
@@ -202,7 +206,7 @@ def _curve(
     used: Used, totals: Totals, flagged: NDArray[np.intp], length: int
 ) -> tuple[CurvePoint, ...]:
     """Recovery by the first 1, 2, ... ranks: the flagged ones, then others by mean excess."""
-    excess = np.nan_to_num(used.excess_us.mean(axis=0))
+    excess = np.nan_to_num(column_mean(used.excess_us))
     rest = [p for p in np.argsort(-excess, kind="stable") if excess[p] > 0 and p not in flagged]
     order = np.array([*flagged, *rest][:length], dtype=np.intp)
     points = []
@@ -213,13 +217,21 @@ def _curve(
 
 
 def _explanation(
-    used: Used, verdict: Verdict, flagged: NDArray[np.intp], stage_share: Measure
+    used: Used,
+    verdict: Verdict,
+    flagged: NDArray[np.intp],
+    recurring: Mapping[int, Recurrence],
+    stage_share: Measure,
 ) -> Explanation:
     steps = np.arange(len(used.matrix.steps))
     if verdict.kind is Kind.WORKER:
-        cells = (steps, np.full(len(steps), flagged[0]))
-    elif verdict.kind is Kind.MOVING:
-        last = np.argmax(used.arrived.arrival_us, axis=1)
+        first = int(flagged[0])
+        if first in recurring:
+            # Its other steps have nothing to explain.
+            steps = np.flatnonzero(used.excess_us[:, first] > 0.5 * recurring[first].level)
+        cells = (steps, np.full(len(steps), first))
+    elif verdict.kind in (Kind.MOVING, Kind.PASSED):
+        last = row_argmax(used.arrived.arrival_us)
         steps = steps[used.slow[steps, last]]
         cells = (steps, last[steps])
     elif verdict.kind is Kind.STAGE:
@@ -280,6 +292,7 @@ def _unknown(
         ideal_step_us=none_us,
         wait_us=none_us,
         verdict=untellable(reason),
+        recurring={},
         explanation=Explanation(reason=reason),
         steps=step_table(matrix, coverage, None),
         ranks=None,

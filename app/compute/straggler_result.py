@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,6 +14,7 @@ from steptax.app.compute.coverage import Coverage
 from steptax.app.compute.hints import Explanation
 from steptax.app.compute.link_probe import SlowLinks
 from steptax.app.compute.measure import Measure
+from steptax.app.compute.recurring import Recurrence
 from steptax.app.compute.rows import Flags, Floats, Ints
 from steptax.app.compute.rules import StragglerRules
 
@@ -23,6 +25,8 @@ class Kind(StrEnum):
     WORKER = "worker"
     STAGE = "stage"
     MOVING = "moving"
+    PASSED = "passed"
+    """One rank made the others wait for a while: not any more, or not for long yet."""
     NONE = "none"
     UNTELLABLE = "untellable"
 
@@ -58,6 +62,8 @@ class RankTable:
     excess_low_us: Floats
     excess_high_us: Floats
     """95 % interval, moving-block bootstrap over steps; NaN with too few steps."""
+    excess_surely_us: Floats
+    """Lower bound that holds for all ranks at once (``simultaneous``), by which one is accused."""
     persistence_ratio: Floats
     """Share of steps in which the rank is slow."""
     stability_ratio: Floats
@@ -160,6 +166,8 @@ class StragglerResult:
     wait_us: Measure
     """Mean waiting of a rank in a step."""
     verdict: Verdict
+    recurring: Mapping[int, Recurrence]
+    """How ranks are slow again and again, by rank number; those that are for good are not here."""
     explanation: Explanation
     steps: StepTable
     ranks: RankTable | None

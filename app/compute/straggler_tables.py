@@ -12,21 +12,31 @@ from steptax.app.compute.coverage import Coverage
 from steptax.app.compute.peers import peer_median
 from steptax.app.compute.recover import saved_by_each_us
 from steptax.app.compute.resample import block_means, interval
-from steptax.app.compute.rows import Flags, Floats, row_max, row_mean, row_quantile
+from steptax.app.compute.rows import (
+    Flags,
+    Floats,
+    column_mean,
+    row_argmax,
+    row_max,
+    row_mean,
+    row_quantile,
+    row_sum,
+)
 from steptax.app.compute.rules import StragglerRules
+from steptax.app.compute.simultaneous import lower_bounds
 from steptax.app.compute.steps import StepMatrix
 from steptax.app.compute.straggler_result import RankTable, StageTable, StepTable
 
 
 @dataclass(frozen=True, eq=False)
 class Used:
-    """The reports that are used, all of them present, and what several statistics share."""
+    """The reports that are used, and what several statistics share; NaN where one is missing."""
 
     matrix: StepMatrix
     arrived: Arrivals
     rules: StragglerRules
     excess_us: Floats
-    """[S, R] work over the median of the peers; NaN in the columns of ranks without a peer."""
+    """[S, R] work over the median of the peers; NaN without a report, or a peer."""
     slow: Flags
     """[S, R]"""
     last: Flags
@@ -52,6 +62,11 @@ class Used:
         """Mean length of a step."""
         return float(self.arrived.step_us.mean())
 
+    def share_of(self, cells: Flags) -> Floats:
+        """[R] in which share of its reports each rank is in ``cells`` [S, R]; NaN without any."""
+        reported = ~np.isnan(self.arrived.work_us)
+        return column_mean(np.where(reported, cells.astype(np.float64), np.nan))
+
     def draw(self, columns: Floats) -> Floats | None:
         """[B, K] bootstrap means of ``columns`` [S, K]; None with too few steps."""
         if not self.enough:
@@ -63,28 +78,30 @@ def rank_table(used: Used) -> RankTable:
     """One entry per used rank."""
     arrived, matrix = used.arrived, used.matrix
     ranks = len(matrix.ranks)
-    excess = used.excess_us.mean(axis=0)
+    excess = column_mean(used.excess_us)
     low = high = np.full(ranks, np.nan)
     drawn = used.draw(used.excess_us)
     if drawn is not None:
         low, high = interval(drawn)
     alone = np.isnan(excess)
     anybody = used.slow.any(axis=1)
-    blame = blame_us(arrived.arrival_us).sum(axis=0)
+    last_of = np.where(np.isnan(arrived.arrival_us), np.nan, used.last.astype(np.float64))
+    blame = np.nansum(blame_us(arrived.arrival_us), axis=0)
     each = saved_by_each_us(arrived.arrival_us, used.excess_us).sum(axis=0)
     unknown = np.full(ranks, np.nan)
     return RankTable(
         ranks=matrix.ranks,
         stage=matrix.stage,
         dp=matrix.dp,
-        mean_work_us=arrived.work_us.mean(axis=0),
+        mean_work_us=column_mean(arrived.work_us),
         excess_us=excess,
         excess_low_us=low,
         excess_high_us=high,
-        persistence_ratio=np.where(alone, np.nan, used.slow.mean(axis=0)),
-        stability_ratio=used.last[anybody].mean(axis=0) if anybody.any() else unknown,
-        last_ratio=used.last.mean(axis=0),
-        mean_wait_us=arrived.wait_us.mean(axis=0),
+        excess_surely_us=lower_bounds(used.excess_us, used.rules.worker_family_error),
+        persistence_ratio=np.where(alone, np.nan, used.share_of(used.slow)),
+        stability_ratio=column_mean(last_of[anybody]) if anybody.any() else unknown,
+        last_ratio=column_mean(last_of),
+        mean_wait_us=column_mean(arrived.wait_us),
         blame_us=blame,
         blame_ratio=blame / blame.sum() if blame.sum() > 0 else unknown,
         recoverable_ratio=np.where(alone, np.nan, each / arrived.step_us.sum()),
@@ -98,15 +115,16 @@ def stage_table(used: Used) -> StageTable | None:
         return None
     stages = np.unique(stage)
     work = np.stack(
-        [np.median(used.arrived.work_us[:, stage == p], axis=1) for p in stages], axis=1
+        [row_quantile(used.arrived.work_us[:, stage == p], 0.5)[0] for p in stages], axis=1
     )
     excess = work - peer_median(work)
-    heavy = excess > used.rules.stage_excess_ratio * used.arrived.step_us[:, None]
+    with np.errstate(invalid="ignore"):
+        heavy = excess > used.rules.stage_excess_ratio * used.arrived.step_us[:, None]
     return StageTable(
         stages=stages,
         ranks=np.array([np.count_nonzero(stage == p) for p in stages], dtype=np.int64),
-        work_us=work.mean(axis=0),
-        excess_us=excess.mean(axis=0),
+        work_us=column_mean(work),
+        excess_us=column_mean(excess),
         persistence_ratio=heavy.mean(axis=0),
     )
 
@@ -132,8 +150,8 @@ def step_table(matrix: StepMatrix, coverage: Coverage, arrived: Arrivals | None)
     if arrived is not None:
         work, step_us, paid_us = arrived.work_us, arrived.step_us, arrived.paid_us
         ranks = matrix.ranks[coverage.rank_places]
-        last[coverage.step_places] = ranks[np.argmax(arrived.arrival_us, axis=1)]
-        wait_us = arrived.wait_us.sum(axis=1)
+        last[coverage.step_places] = ranks[row_argmax(arrived.arrival_us)]
+        wait_us = row_sum(arrived.wait_us)
         wait = spread(wait_us)
         lasted = paid_us > 0
         tax = spread(np.where(lasted, wait_us / np.where(lasted, paid_us, 1.0), np.nan))

@@ -8,7 +8,15 @@ import numpy as np
 
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.resample import interval
-from steptax.app.compute.rows import Floats, row_mean, row_quantile
+from steptax.app.compute.rows import (
+    Floats,
+    column_mean,
+    row_max,
+    row_mean,
+    row_min,
+    row_quantile,
+    row_sum,
+)
 from steptax.app.compute.straggler_tables import Used
 
 
@@ -31,13 +39,13 @@ class Totals:
         mean = row_mean(arrived.arrival_us)
         reference = mean
         if ideal == "min":
-            reference = arrived.arrival_us.min(axis=1)
+            reference = row_min(arrived.arrival_us)
         elif ideal != "mean":
             (reference,) = row_quantile(arrived.arrival_us, 0.5 if ideal == "median" else 0.1)
         # The mean rank's waiting, which measured waits may leave above zero for every rank, and
         # what the reference rank would wait beyond it.
-        saving = arrived.wait_us.mean(axis=1) + (mean - reference)
-        return cls(used, ideal, warnings, arrived.wait_us.sum(axis=1), saving)
+        saving = row_mean(arrived.wait_us) + (mean - reference)
+        return cls(used, ideal, warnings, row_sum(arrived.wait_us), saving)
 
     def measure(self, value: float, unit: str, drawn: Floats | None = None, *notes: str) -> Measure:
         """A measure with the evidence of this job, and its interval from replicates [B]."""
@@ -86,11 +94,12 @@ class Totals:
 
     def lasting(self) -> tuple[Measure, Measure]:
         """Persistent and transient part of the tax."""
-        by_rank = self.used.arrived.wait_us.sum(axis=0)
+        wait_us = self.used.arrived.wait_us
         paid = self.used.arrived.paid_us.sum()
-        least = by_rank.min() * len(by_rank)
+        reports = np.count_nonzero(~np.isnan(wait_us))
+        least = float(np.nanmin(column_mean(wait_us))) * reports
         return (
-            self.measure((by_rank.sum() - least) / paid, "ratio"),
+            self.measure((float(np.nansum(wait_us)) - least) / paid, "ratio"),
             self.measure(least / paid, "ratio"),
         )
 
@@ -100,11 +109,11 @@ class Totals:
         if stage is None:
             missing = Ratio.missing("ratio", "the pipeline stage of the ranks is not known")
             return missing, missing
-        means = np.stack([arrival[:, stage == p].mean(axis=1) for p in np.unique(stage)], axis=1)
+        means = np.stack([row_mean(arrival[:, stage == p]) for p in np.unique(stage)], axis=1)
         # The latest stage lies between the mean and the latest rank; rounding of arrivals, which
         # are large against the waiting in a level job, may say otherwise.
-        mean_wait_us = self.used.arrived.wait_us.mean(axis=1)
-        ahead = np.clip(means.max(axis=1) - arrival.mean(axis=1), 0.0, mean_wait_us)
+        mean_wait_us = row_mean(self.used.arrived.wait_us)
+        ahead = np.clip(row_max(means) - row_mean(arrival), 0.0, mean_wait_us)
         between = ahead.sum() / self.used.arrived.step_us.sum()
         tax = self.wait_us.sum() / self.used.arrived.paid_us.sum()
         return self.measure(between, "ratio"), self.measure(tax - between, "ratio")

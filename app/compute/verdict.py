@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steptax.app.compute.rules import StragglerRules
+from steptax.app.compute.spells import Spells, slow_in_most, typical_us
 from steptax.app.compute.spoken import spoken_list, spoken_ratio, spoken_us
 from steptax.app.compute.straggler_result import Kind, RankTable, StageTable, Verdict
 
@@ -20,27 +21,35 @@ _DURATIONS_ONLY = (
 def costly_places(table: RankTable, mean_step_us: float, rules: StragglerRules) -> NDArray[np.intp]:
     """Positions of the ranks that cost a good part of the step, largest mean excess first.
 
-    The interval of the excess lies above zero, and the excess is a good part of the step.
+    Noise is skewed, so that the mean of a healthy rank lies above the median of its peers: what the
+    typical rank has is no excess.
     """
     with np.errstate(invalid="ignore"):
-        costly = (table.excess_low_us > 0) & (
-            table.excess_us >= rules.worker_excess_ratio * mean_step_us
-        )
+        over = table.excess_us - typical_us(table)
+        costly = over >= rules.worker_excess_ratio * mean_step_us
     places = np.flatnonzero(costly)
     return places[np.argsort(-table.excess_us[places], kind="stable")]
 
 
 def flagged_places(
-    table: RankTable, costly: NDArray[np.intp], lately: Mapping[int, int], rules: StragglerRules
+    table: RankTable,
+    costly: NDArray[np.intp],
+    spells: Spells,
+    mean_step_us: float,
+    rules: StragglerRules,
 ) -> NDArray[np.intp]:
     """Which of the ``costly`` positions are slow for good, in their order.
 
-    Slow for good: slow in most steps, or in all but a few since it became slow. ``lately`` holds
-    the first slow step of those, by position.
+    Slow for good: slow in most steps, by more than the slowest of as many healthy ranks is by
+    chance, or with an episode that says so; in all but a few since it became slow; again and again.
     """
+    sure = slow_in_most(table, mean_step_us, rules)[costly]
     often = table.persistence_ratio[costly] >= rules.worker_persistence_ratio
-    since = np.array([int(place) in lately for place in costly], dtype=bool)
-    return np.asarray(costly[often | since], dtype=np.intp)
+    seen, beside = (
+        np.array([int(place) in known for place in costly], dtype=bool)
+        for known in (spells.seen, {*spells.lately, *spells.recurring})
+    )
+    return np.asarray(costly[sure | (often & seen) | beside], dtype=np.intp)
 
 
 def flagged_stage(
@@ -69,9 +78,9 @@ def judge(
     relative_time: bool,
     durations_only: bool,
     rules: StragglerRules,
-    lately: Mapping[int, int],
+    spells: Spells,
 ) -> Verdict:
-    """The verdict for a job whose waits are known; ``lately`` as in ``flagged_places``."""
+    """The verdict for a job whose waits are known."""
 
     def excess(value_us: float) -> str:
         share = f"{spoken_ratio(value_us / mean_step_us)} of the step"
@@ -89,11 +98,19 @@ def judge(
             )
         else:
             head = f"Ranks {spoken_list(ranks)} make the others wait, rank {ranks[0]} most: "
-        text = (
-            f"{head}{excess(float(table.excess_us[first]))} over its peers' median, slow in "
-            f"{spoken_ratio(float(table.persistence_ratio[first]))} of the steps"
-        )
-        text += f", nearly all since step {lately[first]}." if first in lately else "."
+        amount = excess(float(table.excess_us[first]))
+        text = f"{head}{amount} over its peers' median, "
+        if first in spells.recurring:
+            again = spells.recurring[first]
+            text = (
+                f"{head}{amount} over its peers' median on average, {excess(again.level)} in the "
+                f"{spoken_ratio(again.duty_ratio)} of the steps in which it is slow, in "
+                f"{again.stretches} separate stretches."
+            )
+        else:
+            text += f"slow in {spoken_ratio(float(table.persistence_ratio[first]))} of the steps"
+            since = spells.lately.get(first)
+            text += "." if since is None else f", nearly all since step {since}."
         notes: tuple[str, ...] = ()
         if stages is not None and stage is not None:
             notes = (_stage_text(stages, stage, excess, table),)
@@ -105,6 +122,27 @@ def judge(
         return Verdict(Kind.STAGE, _stage_text(stages, stage, excess, table), ranks, stage=number)
     if len(table.ranks) == 1:
         return Verdict(Kind.NONE, "One rank: there is nobody to wait for.")
+    passed = spells.passed
+    if tax_ratio >= rules.tax_floor_ratio and passed is not None:
+        return Verdict(
+            Kind.PASSED,
+            f"Ranks waited {spoken_ratio(tax_ratio)} of the paid time, most of it for rank "
+            f"{int(table.ranks[passed.place])} "
+            + (
+                f"since step {passed.first_step}: that is too new to be called slow for good."
+                if passed.is_open
+                else f"in steps {passed.first_step} to {passed.last_step}: it is slow no longer."
+            ),
+        )
+    if tax_ratio >= rules.tax_floor_ratio and spells.most is not None:
+        place, share = spells.most
+        return Verdict(
+            Kind.MOVING,
+            f"Ranks wait {spoken_ratio(tax_ratio)} of the paid time. {spoken_ratio(share)} of what "
+            f"the slowest ranks cost is rank {int(table.ranks[place])}'s, in "
+            f"{spoken_ratio(float(table.persistence_ratio[place]))} of the steps: too few, or "
+            "steps that are long for all ranks, so no rank is slow for good.",
+        )
     if tax_ratio >= rules.tax_floor_ratio:
         return Verdict(
             Kind.MOVING,

@@ -125,19 +125,18 @@ def total(bills: Sequence[Waterfall], labels: Labels | None = None) -> Waterfall
         raise UserError("shares of paid and of allocated time do not add up", where="denominator")
     costs = all(bill.total_usd is not None or not bill.total_gpu_us for bill in bills)
     whole = sum((bill.total_gpu_us for bill in bills), _ZERO)
-    found: dict[str, list[WaterfallRow]] = defaultdict(list)
+    found: dict[str, list[tuple[WaterfallRow, int]]] = defaultdict(list)
     for bill in bills:
         for row in bill.rows:
-            found[row.bucket].append(row)
-    rows = tuple(
-        _sum_rows(found[name], len(bills), whole, costs) for name in BUCKETS if name in found
-    )
+            found[row.bucket].append((row, bill.bills))
+    count = sum(bill.bills for bill in bills)
+    rows = tuple(_sum_rows(found[name], count, whole, costs) for name in BUCKETS if name in found)
     timed = [bill for bill in bills if bill.total_gpu_us != bill.gpu_us("unallocated")]
     with_steps = [bill for bill in timed if bill.has_steps]
     no_useful = [bill for bill in with_steps if bill.no_useful]
     warnings = []
-    if 0 < len(with_steps) < len(timed):
-        warnings.append(f"{len(timed) - len(with_steps)} of {len(timed)} bills have no steps")
+    if 0 < len(with_steps) < (of := sum(bill.bills for bill in timed)):
+        warnings.append(f"{of - len(with_steps)} of {of} bills have no steps")
     if 0 < len(no_useful) < len(with_steps):
         warnings.append(
             f"{len(no_useful)} of {len(with_steps)} bills have no model FLOPs, so that the useful "
@@ -167,15 +166,49 @@ def total(bills: Sequence[Waterfall], labels: Labels | None = None) -> Waterfall
     return close_cents([merged])[0]
 
 
+def alike(
+    one: Waterfall, job_ids: Sequence[str], gpu_us: int, labels: Labels | None = None
+) -> Waterfall:
+    """The bills of jobs that are ``one`` but for whose they are, when and how long, added up.
+
+    ``gpu_us`` is the time of all of them. In ``total`` the sum counts as one bill per job.
+    """
+    time = Fraction(gpu_us)
+    rows = tuple(
+        row
+        if row.gpu_us is None
+        else replace(
+            row,
+            gpu_us=(us := row.gpu_us * time / one.total_gpu_us),
+            share_ratio=share_of(us, time),
+            usd=None,
+            usd_exact=None,
+        )
+        for row in one.rows
+    )
+    return replace(
+        one,
+        labels=labels or Labels(),
+        rows=rows,
+        total_gpu_us=time,
+        total_usd=None,
+        source=None,
+        timeline=None,
+        of_jobs=tuple(job_ids),
+    )
+
+
 def _sum_rows(
-    rows: Sequence[WaterfallRow], bills: int, whole: Fraction, costs: bool
+    found: Sequence[tuple[WaterfallRow, int]], bills: int, whole: Fraction, costs: bool
 ) -> WaterfallRow:
+    """``found`` is the row of each bill, with how many bills that one counts as."""
+    rows = [row for row, _ in found]
     known = [row for row in rows if row.gpu_us is not None]
     if not known:
-        reasons = dict.fromkeys(row.note for row in rows)
+        reasons = sorted({row.note for row in rows})
         return replace(rows[0], note="; ".join(reasons), usd=None, usd_exact=None)
     us = sum((row.gpu_us for row in known if row.gpu_us is not None), _ZERO)
-    unknown = sum(row.gpu_us is None for row in rows)
+    unknown = sum(count for row, count in found if row.gpu_us is None)
     exact = sum((row.usd_exact for row in known if row.usd_exact is not None), _ZERO)
     return replace(
         rows[0],
@@ -230,6 +263,7 @@ def _at_risk(bills: Sequence[Waterfall]) -> Measure | None:
     known = [b.at_risk.value for b in bills if b.at_risk and b.at_risk.value is not None]
     if not known:
         return None
-    missing = len(bills) - len(known)
-    said = (f"not known for {missing} of {len(bills)} bills",) if missing else ()
+    count = sum(bill.bills for bill in bills)
+    missing = count - len(known)
+    said = (f"not known for {missing} of {count} bills",) if missing else ()
     return Measure(sum(known), "GPU-hours", level=Level.STEP_TIME, warnings=said)

@@ -102,6 +102,18 @@ class Waterfall:
     """None for a sum."""
     timeline: Timeline | None = None
     """The part of ``source.timeline`` that it covers; None for a sum."""
+    of_jobs: tuple[str, ...] = ()
+    """Jobs that it stands for with one row each where it is of many that are alike (``alike``)."""
+
+    @property
+    def bills(self) -> int:
+        """How many bills it counts as."""
+        return len(self.of_jobs) or 1
+
+    @property
+    def jobs(self) -> tuple[str | None, ...]:
+        """The jobs whose bill it is."""
+        return self.of_jobs or (self.labels.job_id,)
 
     def __post_init__(self) -> None:
         """Refuse a waterfall that does not close."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from steptax.app.lake.commits import Commit
+from steptax.app.lake.commits import Commit, Overtaken
 from steptax.app.lake.lake import Lake
 from steptax.app.lake.rollups import forget, roll_up
 from steptax.app.lake.segments import (
@@ -22,7 +20,7 @@ from steptax.app.lake.segments import (
     read_segment,
     write_parquet,
 )
-from steptax.app.schema import TABLES, table
+from steptax.app.schema import TABLES, Table, table
 
 #: Segments below this are merged; measured: 2,000 files of 4k rows read 2-16 times slower.
 SMALL_ROWS = 131_072
@@ -48,22 +46,41 @@ def compact(lake: Lake, *, minimum: int = 8, grace_s: float = GRACE_S) -> Compac
 
     Rows are neither changed nor dropped. Readers and writers go on meanwhile.
     """
-    with _only_one(lake) as alone:
+    with lake.commits.compacting(lake.root) as alone:
         if not alone:
             return CompactResult(busy=True)
         merged = new = 0
         for name, spec in TABLES.items():
             for job in lake.job_ids(name) if spec.by_job else [None]:
-                small = [s for s in lake.segments(name, job) if s.rows < SMALL_ROWS]
-                if order_column(spec.names) == "ts_us":
-                    # Neighbours in time, so that a question about a day opens few of them.
-                    small.sort(key=lambda segment: (segment.first, segment.path.name))
-                if len(small) >= minimum:
-                    for group in _groups(small):
+                for group in plan(lake.segments(name, job), spec, minimum=minimum):
+                    try:
                         _merge(lake, group, job)
-                        merged += len(group)
-                        new += 1
+                    except Overtaken:
+                        return CompactResult(merged, new, busy=True)
+                    except (pa.ArrowException, OSError):
+                        if not lake.set_damaged_aside(group):
+                            raise
+                        continue  # what is whole of it is merged by the next pass
+                    merged += len(group)
+                    new += 1
         return CompactResult(merged, new, _sweep(lake, grace_s))
+
+
+def plan(segments: Sequence[Segment], spec: Table, *, minimum: int) -> Iterator[list[Segment]]:
+    """What to merge of a job's segments: small ones, and those that are neither small nor full.
+
+    So a row is written some times, however long the job runs, and beside the full segments no more
+    than twice ``minimum`` are left.
+    """
+    small = [s for s in segments if s.rows < SMALL_ROWS]
+    middling = [s for s in segments if SMALL_ROWS <= s.rows < TARGET_ROWS]
+    # Neighbours in time, so that a question about a day opens few of them.
+    middling.sort(key=lambda segment: (segment.first, segment.path.name))
+    if order_column(spec.names) == "ts_us":
+        small.sort(key=lambda segment: (segment.first, segment.path.name))
+    for tier in (small, middling):
+        if len(tier) >= minimum:
+            yield from _groups(tier)
 
 
 def _groups(small: list[Segment]) -> Iterator[list[Segment]]:
@@ -81,7 +98,7 @@ def _groups(small: list[Segment]) -> Iterator[list[Segment]]:
 
 def _merge(lake: Lake, group: list[Segment], job: str | None) -> None:
     spec = table(group[0].table)
-    rows = pa.concat_tables([read_segment(spec, segment) for segment in group])
+    rows = pa.concat_tables([read_segment(spec, segment) for segment in lake.fetched(group)])
     removes = tuple(lake.relative(segment.path) for segment in group)
     commit_id = hashlib.sha256("\n".join(removes).encode()).hexdigest()[:24]
     path = lake.folder(spec.name, job) / part_name(commit_id, 0, rows)
@@ -97,15 +114,15 @@ def _merge(lake: Lake, group: list[Segment], job: str | None) -> None:
 def _sweep(lake: Lake, grace_s: float) -> int:
     before_us = time.time_ns() // 1000 - int(grace_s * 1e6)
     deleted = _sweep_unfinished(lake, max(grace_s, UNFINISHED_S))
-    for commit in lake.commits.all().values():
-        if commit.created_us > before_us:
-            continue
-        for name in commit.removes:
-            path = lake.root / name
-            if path.exists():
-                path.unlink()
-                deleted += 1
-                forget(lake.root, _table_of(name), path)
+    replaced = (
+        name
+        for commit in lake.commits.all().values()
+        if commit.created_us <= before_us
+        for name in commit.removes
+    )
+    for name in lake.discard(replaced):
+        deleted += 1
+        forget(lake.root, _table_of(name), lake.root / name)
     return deleted
 
 
@@ -124,15 +141,3 @@ def _sweep_unfinished(lake: Lake, older_than_s: float) -> int:
                 path.unlink()
                 deleted += 1
     return deleted
-
-
-@contextmanager
-def _only_one(lake: Lake) -> Iterator[bool]:
-    """True for one compactor at a time; the lock ends with its process, however that ends."""
-    with (lake.root / "compact.lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True

@@ -97,16 +97,18 @@ def find_duplicates(
         known = _stored_before(connection, spec, names, limit) if has_stored else []
     finally:
         connection.close()
+    # A path per file, not per row: there may be a million.
+    path_of = {str(path): path for path in staged}
     found: dict[tuple[str, int], Duplicate] = {}
     for filename, row_in_file, source_row, key, repeats in rows:
         found.setdefault(
             (filename, row_in_file),
-            Duplicate(Path(filename), int(row_in_file), source_row, str(key), repeats),
+            Duplicate(path_of[filename], int(row_in_file), source_row, str(key), repeats),
         )
     for filename, row_in_file, source_row, key, *more in known:
         found.setdefault(
             (filename, row_in_file),
-            Duplicate(Path(filename), int(row_in_file), source_row, str(key), None, *more),
+            Duplicate(path_of[filename], int(row_in_file), source_row, str(key), None, *more),
         )
     return list(found.values())
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +21,13 @@ from steptax.app.lake.conflicts import Conflicts
 from steptax.app.lake.duplicates import find_duplicates
 from steptax.app.lake.lake import Lake, split_by_job, stamp
 from steptax.app.lake.rollups import forget, roll_up
-from steptax.app.lake.segments import order_column, parse_name, part_name, write_parquet
+from steptax.app.lake.segments import (
+    Segment,
+    order_column,
+    parse_name,
+    part_name,
+    write_parquet,
+)
 from steptax.app.schema import Batch, Reject, Table, table
 
 #: Rows held in memory before a part is written.
@@ -97,12 +104,17 @@ class Ingest:
                 self._write(batch.table)
 
     def finish(
-        self, *, refuse_later_run: bool = False, refuse_older_attempt: bool = False
+        self,
+        *,
+        refuse_later_run: bool = False,
+        refuse_older_attempt: bool = False,
+        local_clock: bool = False,
     ) -> IngestResult:
         """Leave out what is stored already, then make the rest visible in one rename.
 
         ``refuse_later_run``: LaterRunError where the input is of a later run of a stored job;
-        ``refuse_older_attempt``: also where its steps begin after a newer attempt than theirs.
+        ``refuse_older_attempt``: also where its steps begin after a newer attempt than theirs;
+        ``local_clock``: its moments are local times of a zone that nobody named.
         """
         for name in list(self._held):
             self._write(name)
@@ -110,11 +122,11 @@ class Ingest:
             if not table(name).latest_wins:
                 self._leave_out_duplicates(table(name), job, paths)
         if refuse_later_run:
-            self._conflicts.refuse_later_run()
+            self._conflicts.refuse_later_run(local_clock=local_clock)
         if refuse_older_attempt:
             for (name, job), paths in self._staged.items():
                 if name == "steps" and job is not None:
-                    others = self.lake.segments(name, job)
+                    others = self.lake.fetched(self.lake.segments(name, job))
                     stored = [s.path for s in others if s.is_parquet and s.path not in paths]
                     self._conflicts.refuse_older_attempt(job, paths, stored)
         self._notes = dict.fromkeys([*self._conflicts.notes(), *self._notes])
@@ -183,12 +195,19 @@ class Ingest:
     def _leave_out_duplicates(self, spec: Table, job: str | None, paths: list[Path]) -> None:
         names = [path.name for path in paths]
         first, last = _span_of(spec, names)
-        stored = [
-            segment.path
-            for segment in self.lake.segments(spec.name, job, first_step=first, last_step=last)
-            if segment.is_parquet and segment.path.name not in names
-        ]
-        duplicates = find_duplicates(spec, paths, stored)
+
+        def known() -> list[Segment]:
+            found = self.lake.segments(spec.name, job, first_step=first, last_step=last)
+            return [
+                s for s in self.lake.fetched(found) if s.is_parquet and s.path.name not in names
+            ]
+
+        try:
+            duplicates = find_duplicates(spec, paths, [s.path for s in known()])
+        except duckdb.Error:
+            if not self.lake.set_damaged_aside(known()):
+                raise
+            duplicates = find_duplicates(spec, paths, [s.path for s in known()])
         if not duplicates:
             return
         self._conflicts.add(spec.name, job, duplicates)
@@ -255,13 +274,16 @@ def ingest(
     detail: dict[str, Any] | None = None,
     refuse_later_run: bool = False,
     refuse_older_attempt: bool = False,
+    local_clock: bool = False,
 ) -> IngestResult:
     """Store ``batches`` as one input, all or nothing; an input that is stored adds nothing.
 
     ``batches`` is not consumed when ``ingest_id`` is known already. Whatever it raises is raised
     on, and nothing of the input becomes visible. ``refuse_later_run``: LaterRunError where its
     steps were stored before with other values, and it is later than those;
-    ``refuse_older_attempt``: also where they begin after a newer attempt than their own.
+    ``refuse_older_attempt``: also where they begin after a newer attempt than their own;
+    ``local_clock``: its moments are local times of a zone that nobody named, so that the run may be
+    the same one.
     """
     known = lake.commits.get(ingest_id)
     if known is not None:
@@ -284,7 +306,9 @@ def ingest(
         for batch in batches:
             work.add(batch)
         return work.finish(
-            refuse_later_run=refuse_later_run, refuse_older_attempt=refuse_older_attempt
+            refuse_later_run=refuse_later_run,
+            refuse_older_attempt=refuse_older_attempt,
+            local_clock=local_clock,
         )
     except BaseException:
         work.abandon()

@@ -4,6 +4,7 @@
     tables/<table>/job=<job id>/<segment>        tables that are partitioned by job
     tables/<table>/<segment>                     the others
     rollups/<name>-<version>/...                 sums of big segments (see ``rollups``)
+    quarantine/...                               damaged files (see ``quarantine``)
     commits/<id>.json                            ingests and compactions (see ``commits``)
     live/job=<job id>/rank-000003.json           heartbeats, replaced in place
     live/job=<job id>/beats-<sender>.json        those of many ranks that came over a network
@@ -15,7 +16,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from steptax.app.errors import InputError, NotFoundError
+from steptax.app.errors import InputError, NotFoundError, UserError
+from steptax.app.lake.bucket import url_of
 from steptax.app.lake.commits import Commit, CommitLog
 from steptax.app.lake.files import write_whole
+from steptax.app.lake.listing import Listing
+from steptax.app.lake.quarantine import SetAside, damaged, move_aside, moved_aside
 from steptax.app.lake.rollups import roll_up
 from steptax.app.lake.segments import (
     Segment,
@@ -34,7 +39,6 @@ from steptax.app.lake.segments import (
     job_of_folder,
     live_name,
     order_column,
-    parse_name,
     prune,
     read_segment,
     write_parquet,
@@ -45,12 +49,31 @@ FORMAT = 1
 _NO_END = 2**63 - 1
 
 
+@dataclass(frozen=True)
+class Seen:
+    """Which rows of a table count: SQL about ``_rows``, and the relations that it names."""
+
+    condition: str
+    relations: Mapping[str, pa.Table]
+
+
 class Lake:
     """Handle on a lake. Cheap to make; safe to share between threads for reading."""
 
+    #: Where its segments lie when that is not a folder (see ``BucketLake``).
+    url: str | None = None
+
     def __init__(self, root: Path | str, *, create: bool = False) -> None:
         self.root = Path(root)
-        self.commits = CommitLog(self.root / "commits")
+        if url := url_of(root):
+            raise UserError(
+                "what was asked needs a lake in a folder",
+                where=url,
+                hint="see docs/object-storage.md",
+            )
+        self.commits: CommitLog = CommitLog(self.root / "commits")
+        self._listing = Listing()
+        self._passed_over: dict[Path, SetAside] = {}
         marker = self.root / "LAKE.json"
         if marker.exists():
             found = orjson.loads(marker.read_bytes()).get("format")
@@ -71,6 +94,24 @@ class Lake:
 
     # -- reading -----------------------------------------------------------------------------
 
+    @property
+    def scope(self) -> str:
+        """Whose rows are seen, as part of a key; empty for all (see ``ScopedLake``)."""
+        return ""
+
+    def sees_job(self, job_id: str | None) -> bool:
+        """Whether what is said of a job may be shown."""
+        return True
+
+    def seen(self, name: str) -> Seen | None:
+        """Which rows of a table count; None for all that its segments hold."""
+        return None
+
+    def ingests(self) -> list[Commit]:
+        """Imports, oldest first."""
+        found = [c for c in self.commits.all().values() if c.kind == "ingest"]
+        return sorted(found, key=lambda c: c.created_us)
+
     def folder(self, name: str, job_id: str | None = None) -> Path:
         """Folder of a table, or of one job in it."""
         base = self.root / "tables" / table(name).name
@@ -78,11 +119,7 @@ class Lake:
 
     def job_ids(self, name: str) -> list[str]:
         """Jobs that have a folder in the by-job table ``name``, sorted."""
-        base = self.folder(name)
-        if not base.is_dir():
-            return []
-        found = (job_of_folder(entry.name) for entry in base.iterdir())
-        return sorted(job for job in found if job is not None)
+        return self._listing.jobs(str(self.folder(name)))
 
     def segments(
         self,
@@ -97,31 +134,33 @@ class Lake:
         ``first_step`` and ``last_step`` leave out those without a step between; of a table of
         samples, which has no steps, they are moments in microseconds.
         """
-        commits = self.commits.all()
-        removed = {path for commit in commits.values() for path in commit.removes}
+        commits, removed = self.commits.state()
         spec = table(name)
         by_time = order_column(spec.names) == "ts_us"
         jobs: Sequence[str | None] = (
             [None] if not spec.by_job else [job_id] if job_id is not None else self.job_ids(name)
         )
         found: list[Segment] = []
+        base = self.folder(name)
+        prefix = self.relative(base)
         for job in jobs:
-            folder = self.folder(name, job)
-            try:
-                entries = sorted(entry.name for entry in folder.iterdir())
-            except FileNotFoundError:
-                continue
-            prefix = folder.relative_to(self.root).as_posix()
-            for entry in entries:
-                parsed = parse_name(entry)
-                if parsed is None or f"{prefix}/{entry}" in removed:
-                    continue
-                if parsed.commit_id is not None and parsed.commit_id not in commits:
+            own = "" if job is None else f"/{job_folder(job)}"
+            for entry, parsed in self._listing.segments(f"{base}{own}"):
+                place = f"{prefix}{own}/{entry}"
+                if parsed.commit_id is not None:
+                    # A killed ingest may have left a part that its next run did not make again.
+                    commit = commits.get(parsed.commit_id)
+                    if commit is None or place not in commit.added:
+                        continue
+                if place in removed:
                     continue
                 last = parsed.last
                 if by_time and not last:  # its name is of before names told moments
                     last = _NO_END
-                found.append(Segment(name, job, folder / entry, parsed.first, last, parsed.rows))
+                path = Path(f"{base}{own}/{entry}")
+                if path in self._passed_over:
+                    continue
+                found.append(Segment(name, job, path, parsed.first, last, parsed.rows))
         return list(prune(found, first_step, last_step))
 
     def version(self, name: str, job_id: str | None = None) -> str:
@@ -134,9 +173,39 @@ class Lake:
     def read(self, name: str, job_id: str | None = None) -> pa.Table:
         """All rows of a small table; of a ``latest_wins`` table what is newest for each key."""
         spec = table(name)
-        parts = [read_segment(spec, segment) for segment in self.segments(name, job_id)]
+        try:
+            found = self.fetched(self.segments(name, job_id))
+            parts = [read_segment(spec, segment) for segment in found]
+        except (pa.ArrowException, OSError):
+            if not self.set_damaged_aside(self.segments(name, job_id)):
+                raise
+            found = self.fetched(self.segments(name, job_id))
+            parts = [read_segment(spec, segment) for segment in found]
         rows = pa.concat_tables(parts) if parts else spec.arrow.empty_table()
         return newest_of_each_key(spec, rows) if spec.latest_wins else rows
+
+    def set_damaged_aside(self, segments: Iterable[Segment]) -> int:
+        """Set those of ``segments`` aside that cannot be read; how many there were.
+
+        Called when reading failed: it reads each of them whole.
+        """
+        found = damaged(segments)
+        for path, reason in found.items():
+            aside = move_aside(self.root, path, reason)
+            if not aside.is_moved:
+                self._passed_over[path] = aside
+        return len(found)
+
+    def set_aside(self) -> list[SetAside]:
+        """Damaged files of which no row is read: those in the quarantine, and commit records."""
+        return [
+            *moved_aside(self.root),
+            *self._passed_over.values(),
+            *(
+                SetAside(f"commits/{name}", reason, 0, is_moved=False)
+                for name, reason in self.commits.damaged.items()
+            ),
+        ]
 
     def live_job_ids(self) -> list[str]:
         """Jobs whose recorders have given a sign of life, sorted."""
@@ -174,6 +243,20 @@ class Lake:
             written.append(path)
         roll_up(self.root, name, written)
         return written
+
+    def fetched(self, segments: Iterable[Segment]) -> Sequence[Segment]:
+        """``segments``, whose files can be opened now (see ``BucketLake``)."""
+        return list(segments)
+
+    def discard(self, names: Iterable[str]) -> list[str]:
+        """Remove replaced segments, named as commits name them; those that were still there."""
+        gone = []
+        for name in names:
+            path = self.root / name
+            if path.exists():
+                path.unlink()
+                gone.append(name)
+        return gone
 
     def commit(self, commit: Commit) -> None:
         """Make an ingest or a compaction visible."""

@@ -72,6 +72,21 @@ def made(rollup: Rollup, rows: pa.Table | Path, levels: Sequence[str] = ()) -> d
         connection.close()
 
 
+def lacking(root: Path, rollup: Rollup, segments: Iterable[Segment]) -> list[Path]:
+    """Those of ``segments`` that are to have a roll-up and have none."""
+    return [
+        s.path
+        for s in segments
+        if is_rolled(s)
+        and not all(rollup_path(root, rollup, v, s.path).exists() for v in rollup.levels)
+    ]
+
+
+def is_rolled(segment: Segment) -> bool:
+    """Whether a segment is big enough for a roll-up of its own."""
+    return segment.is_parquet and segment.rows >= ROLLED_ROWS
+
+
 def roll_up(root: Path, name: str, segments: Iterable[Path]) -> int:
     """Store the roll-ups that ``segments`` of table ``name`` lack; how many segments got one.
 
@@ -95,7 +110,7 @@ def roll_up(root: Path, name: str, segments: Iterable[Path]) -> int:
 
 def parts_of(root: Path, rollup: Rollup, level: str, segments: Sequence[Segment]) -> Parts:
     """What ``level`` of ``segments`` is merged from; stores what big ones lack where it can."""
-    big = [s for s in segments if s.is_parquet and s.rows >= ROLLED_ROWS]
+    big = [s for s in segments if is_rolled(s)]
     paths = {s.path: rollup_path(root, rollup, level, s.path) for s in big}
     for segment, path in paths.items():
         if not path.exists():

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -47,11 +48,13 @@ class Segment:
         return self.path.suffix == ".parquet"
 
 
+@lru_cache(maxsize=1 << 17)
 def job_folder(job_id: str) -> str:
     """Folder name of a job; any text is a valid job id."""
     return f"job={quote(job_id, safe='')}"
 
 
+@lru_cache(maxsize=1 << 17)
 def job_of_folder(name: str) -> str | None:
     """The job id of a folder name, or None when it is no job folder."""
     return unquote(name[4:]) if name.startswith("job=") else None
@@ -153,6 +156,7 @@ def write_parquet(path: Path, table: Table, rows: pa.Table) -> None:
             use_dictionary=text,
             column_encoding=encodings,
             row_group_size=ROW_GROUP_ROWS,
+            write_page_checksum=True,
         )
 
 

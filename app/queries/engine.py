@@ -12,12 +12,12 @@ import duckdb
 import pyarrow as pa
 
 from steptax.app.lake import Lake, Segment
-from steptax.app.lake.rollups import made, parts_of
-from steptax.app.lake.segments import order_column
-from steptax.app.queries.texts import query
+from steptax.app.lake.quarantine import damage_of
+from steptax.app.lake.rollups import forget, lacking, made, parts_of, roll_up, rollup_path
+from steptax.app.queries.asked import Asked
 from steptax.app.schema import Table, table
 from steptax.app.schema.rollup import Rollup
-from steptax.app.schema.rollups import LEVELS
+from steptax.app.schema.rollups import LEVELS, ROLLUPS
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
 _DUCK_TYPES = {
@@ -43,6 +43,8 @@ class DuckEngine:
         if threads is not None:
             config["threads"] = threads
         self._connection = duckdb.connect(config=config)
+        # The word that Spark has for it.
+        self._connection.execute("CREATE MACRO explode(list) AS unnest(list)")
         self._lock = threading.Lock()
 
     def run(
@@ -54,65 +56,91 @@ class DuckEngine:
         last_step: int | None = None,
         **parameters: object,
     ) -> pa.Table:
-        """Run query ``name``; by-job tables are read for ``job_id`` only, when it is given.
-
-        ``first_step`` and ``last_step`` leave out segments that hold no such step, and the
-        parameters ``first_us`` and ``last_us`` samples of other moments; a query that must filter
-        exactly says so in its text.
-        """
-        spec = query(name)
-        available: dict[str, object] = {
-            "job_id": job_id,
-            "first_step": first_step,
-            "last_step": last_step,
-            **parameters,
-        }
-        spans = {"step": (first_step, last_step)}
-        spans["ts_us"] = parameters.get("first_us"), parameters.get("last_us")  # type: ignore[assignment]
-        values = {key: available[key] for key in spec.parameters}
+        """Run query ``name``: see ``Engine``."""
+        asked = Asked.of(name, job_id, first_step, last_step, parameters)
 
         def answer(*, older: bool) -> pa.Table:
-            relations, fresh = {}, {}
-            for t in spec.tables:
-                own = table(t)
-                span = spans.get(order_column(own.names) or "", (None, None))
-                relations[t] = self._relation(own, job_id, *span, older=older)
-            for level in spec.levels:
+            relations: dict[str, str] = {}
+            fresh: dict[str, pa.Table] = {}
+            for t in asked.query.tables:
+                segments = asked.segments(self.lake, t)
+                relations[t] = self._seen(table(t), segments, older=older, named=fresh)
+            for level in asked.query.levels:
                 rollup = LEVELS[level]
-                relations[level], rows = self._merged(rollup, level, job_id, *spans[rollup.at])
+                segments = asked.rolled_segments(self.lake, level)
+                if self.lake.seen(rollup.table) is not None:
+                    # Stored sums are of all rows: those that may be seen are added up anew.
+                    seen = self._seen(table(rollup.table), segments, older=older, named=fresh)
+                    relations[level] = f"({rollup.made_sql(level, seen)})"
+                    continue
+                relations[level], rows = self._merged(rollup, level, segments)
                 if rows is not None:
                     fresh[f"_fresh_{level}"] = rows
             views = [f"{t} AS (SELECT * FROM {own})" for t, own in relations.items()]
-            text = _PARAMETER.sub(r"$\1", _prepend(views, spec.text))
+            text = _PARAMETER.sub(r"$\1", _prepend(views, asked.query.text))
             with self._lock:
                 cursor = self._connection.cursor()
             try:
                 for relation, rows in fresh.items():
                     cursor.register(relation, rows)
-                return cursor.sql(text, params=values).to_arrow_table()
+                return cursor.sql(text, params=dict(asked.values)).to_arrow_table()
             finally:
                 cursor.close()
 
+        def tried() -> pa.Table:
+            try:
+                return answer(older=False)
+            except (duckdb.BinderException, duckdb.InvalidInputException):
+                # A segment was written before a column was added to its table.
+                return answer(older=True)
+
         try:
-            return answer(older=False)
-        except (duckdb.BinderException, duckdb.InvalidInputException):
-            # A segment was written before a column was added to its table.
-            return answer(older=True)
+            return tried()
+        except (duckdb.Error, pa.ArrowException, OSError):
+            # A damaged file fails the whole question; without it the rest answers.
+            if not self._set_damaged_aside(asked):
+                raise
+            return tried()
+
+    def _set_damaged_aside(self, asked: Asked) -> int:
+        """Set aside what cannot be read of what is asked for; roll-ups are made again."""
+        count = 0
+        for name in asked.query.tables:
+            count += self.lake.set_damaged_aside(asked.segments(self.lake, name))
+        for level in asked.query.levels:
+            rollup = LEVELS[level]
+            segments = asked.rolled_segments(self.lake, level)
+            for segment in segments:
+                path = rollup_path(self.lake.root, rollup, level, segment.path)
+                if path.exists() and damage_of(path) is not None:
+                    forget(self.lake.root, rollup.table, segment.path)
+                    count += 1
+            count += self.lake.set_damaged_aside(segments)
+        return count
+
+    def roll_up(self) -> int:
+        """Store the roll-ups that segments lack: see ``Engine``."""
+        root = self.lake.root
+        return sum(
+            roll_up(root, rollup.table, lacking(root, rollup, self.lake.segments(rollup.table)))
+            for rollup in ROLLUPS
+        )
+
+    def _seen(
+        self, spec: Table, segments: Sequence[Segment], *, older: bool, named: dict[str, pa.Table]
+    ) -> str:
+        """The rows of a table that its reader may see; ``named`` gets what the SQL refers to."""
+        relation = self._relation(spec, segments, older=older)
+        seen = self.lake.seen(spec.name)
+        if seen is None:
+            return relation
+        named.update(seen.relations)
+        return f"(SELECT * FROM {relation} AS _rows WHERE {seen.condition})"
 
     def _merged(
-        self, rollup: Rollup, level: str, job_id: str | None, first: int | None, last: int | None
+        self, rollup: Rollup, level: str, segments: Sequence[Segment]
     ) -> tuple[str, pa.Table | None]:
-        """A level of a roll-up as SQL, and the rows that it calls ``_fresh_<level>``.
-
-        Buckets that hold ``first`` or ``last`` are whole.
-        """
-        width = rollup.levels[level]
-        segments = self.lake.segments(
-            rollup.table,
-            job_id if table(rollup.table).by_job else None,
-            first_step=None if first is None else first - first % width,
-            last_step=None if last is None else last - last % width + width - 1,
-        )
+        """A level of a roll-up as SQL, and the rows that it calls ``_fresh_<level>``."""
         parts = parts_of(self.lake.root, rollup, level, segments)
         sources = []
         if parts.stored:
@@ -126,13 +154,8 @@ class DuckEngine:
         union = " UNION ALL ".join(f"SELECT {names} FROM {source}" for source in sources)
         return f"({rollup.merged_sql(level, f'({union})')})", parts.fresh
 
-    def _relation(
-        self, spec: Table, job_id: str | None, first: int | None, last: int | None, *, older: bool
-    ) -> str:
+    def _relation(self, spec: Table, segments: Sequence[Segment], *, older: bool) -> str:
         """A table as SQL; with ``older`` columns that a segment lacks are null, at some cost."""
-        segments = self.lake.segments(
-            spec.name, job_id if spec.by_job else None, first_step=first, last_step=last
-        )
         # Rows of one moment keep the order of their segments, whose names begin with their time.
         file = ", filename AS _file" if spec.latest_wins else ""
         names = ", ".join(map(_quoted, spec.names)) + file
@@ -170,7 +193,14 @@ class DuckEngine:
             _quoted(c) if c in spec.key else f"{held[c].format(_quoted(c))} AS {_quoted(c)}"
             for c in spec.names
         )
-        return f"(SELECT {columns} FROM ({union}) GROUP BY {keys})"
+        # Most keys have one row, which is taken as it is: that is six times as fast.
+        return (
+            f"(WITH _all AS ({union}), "
+            f"_again AS (SELECT {keys} FROM _all GROUP BY {keys} HAVING count(*) > 1) "
+            f"SELECT {', '.join(map(_quoted, spec.names))} FROM _all "
+            f"ANTI JOIN _again USING ({keys}) "
+            f"UNION ALL SELECT {columns} FROM _all SEMI JOIN _again USING ({keys}) GROUP BY {keys})"
+        )
 
 
 def _prepend(views: Sequence[str], text: str) -> str:

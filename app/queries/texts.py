@@ -1,8 +1,10 @@
 """The named queries: one ``.sql`` file each, in the subset that DuckDB and Spark both speak.
 
-Subset: ``max_by`` not ``arg_max``; ``WITHIN GROUP``; ``CAST(floor(a / b) AS INT)`` not ``//``;
-float literals as ``1.0e0``; ``ORDER BY`` with full tie-breaks; parameters as ``:name``; tables, and
-levels of roll-ups, by their schema's name.
+Subset: ``max_by`` not ``arg_max``, with a filter where a value may be null; ``WITHIN GROUP``;
+``CAST(floor(a / b) AS INT)`` not ``//``; ``explode(split(...))`` not ``unnest``; ``(a, b)`` not
+``ROW(a, b)``; ``STRING`` not ``VARCHAR``; float literals as ``1.0e0``; ``ORDER BY`` with full
+tie-breaks, and ``NULLS FIRST`` or ``NULLS LAST`` of what may be null; parameters as ``:name``;
+tables, and levels of roll-ups, by their schema's name.
 """
 
 from __future__ import annotations

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from decimal import Decimal
 from urllib.parse import quote, urlencode, urlsplit
 
 from steptax.app.errors import UserError
 from steptax.app.report.models import Link
+from steptax.app.views.fleet_filter import FIELDS, FleetFilter
 
 #: Windows that the job page offers, in steps; ``all`` is one more.
 PAGE_WINDOWS = (100, 500, 2000)
@@ -20,14 +22,21 @@ def executive_link(
     by: str = "team",
     denominator: str = "paid",
     tz: str = "UTC",
-    has_days: bool = False,
+    first: date | None = None,
+    last: date | None = None,
 ) -> Link:
-    """The cost review; what equals the page's own choice is left out."""
+    """The cost review of the same days; what equals the page's own choice is left out."""
     chosen = {"by": by, "denominator": denominator, "tz": tz}
     usual = {"by": "team", "denominator": "paid", "tz": "UTC"}
     query = _price(price) | {k: v for k, v in chosen.items() if v != usual[k]}
-    note = "the page shows all days; the report only those named above" if has_days else ""
-    return _link(base_url, "/", query, note)
+    return _link(base_url, "/", query | _days(first, last), "")
+
+
+def fleet_link(base_url: str | None, *, price: Decimal | None, only: FleetFilter) -> Link:
+    """The fleet page with the same jobs chosen."""
+    query: dict[str, str | list[str]] = {**_price(price)}
+    query |= {name: list(own) for name in FIELDS if (own := getattr(only, name))}
+    return _link(base_url, "/fleet", query | _days(only.first, only.last), "")
 
 
 def job_link(
@@ -41,12 +50,17 @@ def job_link(
     return _link(base_url, "/job", {"job": job_id} | _price(price) | {"window": window}, note)
 
 
+def _days(first: date | None, last: date | None) -> dict[str, str]:
+    days = {"from": first, "to": last}
+    return {name: day.isoformat() for name, day in days.items() if day is not None}
+
+
 def _price(price: Decimal | None) -> dict[str, str]:
     return {} if price is None else {"price": f"{price:f}"}
 
 
-def _link(base_url: str | None, path: str, query: Mapping[str, str], note: str) -> Link:
-    asked = f"?{urlencode(query, quote_via=quote)}" if query else ""
+def _link(base_url: str | None, path: str, query: Mapping[str, str | list[str]], note: str) -> Link:
+    asked = f"?{urlencode(query, doseq=True, quote_via=quote)}" if query else ""
     if base_url is None:
         return Link(f"{path}{asked}", False, note)
     parts = urlsplit(base_url)

@@ -92,8 +92,8 @@ def moment_of_greatest(column: str, name: str, scale: int, at: str, doc: str) ->
     whole, out = fixed(column, scale), f"{name}_max_at_us"
     return Total(
         out,
-        f"arg_min({at}, ROW(-{whole}, {at})) FILTER (WHERE {whole} IS NOT NULL)",
-        f"arg_min({out}, ROW(-{name}_max, {out})) FILTER (WHERE {name}_max IS NOT NULL)",
+        f"min_by({at}, (-{whole}, {at})) FILTER (WHERE {whole} IS NOT NULL)",
+        f"min_by({out}, (-{name}_max, {out})) FILTER (WHERE {name}_max IS NOT NULL)",
         f"first moment of the greatest {doc}",
         "us",
     )

@@ -6,6 +6,7 @@ from steptax.app.schema.rollup import (
     Rollup,
     Total,
     counted,
+    fixed,
     histogram,
     moment_of_greatest,
     spread,
@@ -16,6 +17,7 @@ MINUTE_US, HOUR_US, DAY_US = 60_000_000, 3_600_000_000, 86_400_000_000
 THROTTLING, IDLE = 0xEC, 0x1
 _PPM = 1_000_000
 _MILLI = 1_000
+_BILLION = 1_000_000_000
 
 
 def _counter(column: str, doc: str, unit: str) -> tuple[Total, ...]:
@@ -27,7 +29,7 @@ def _counter(column: str, doc: str, unit: str) -> tuple[Total, ...]:
 
 DEVICES = Rollup(
     "devices",
-    1,
+    2,
     "device_samples",
     ("host", "gpu_uuid"),
     "ts_us",
@@ -50,6 +52,7 @@ DEVICES = Rollup(
         moment_of_greatest("temperature_c", "temperature_mc", _MILLI, "ts_us", "temperature"),
         *spread("memory_temperature_c", "memory_temperature_mc", _MILLI, "m degC", "HBM heat"),
         *spread("sm_clock_mhz", "sm_clock_khz", _MILLI, "kHz", "SM clock"),
+        *spread("energy_j", "energy_mj", _MILLI, "mJ", "energy counter"),
         counted("throttle_known", "throttle_reasons IS NOT NULL", "samples that tell the clock"),
         counted(
             "throttled",
@@ -70,10 +73,89 @@ DEVICES = Rollup(
         *_counter("ecc_uncorrected", "uncorrected errors", "errors"),
         *_counter("remapped_rows", "remapped rows", "rows"),
         *_counter("nvlink_errors", "NVLink errors", "errors"),
-        Total("gpu_model", "max(gpu_model)", "max(gpu_model)", "device", type="VARCHAR"),
+        Total("gpu_model", "max(gpu_model)", "max(gpu_model)", "device", type="STRING"),
     ),
 )
 
-ROLLUPS: tuple[Rollup, ...] = (DEVICES,)
+#: A rank's own time before it is ready, as far as one row tells it: see ``compute.arrival``.
+_WORK_US = (
+    "CASE WHEN comm_us IS NOT NULL THEN duration_us - comm_us "
+    "WHEN compute_us IS NOT NULL THEN compute_us + COALESCE(input_us, 0) "
+    "+ COALESCE(checkpoint_us, 0) + COALESCE(h2d_us, 0) + COALESCE(gc_us, 0) "
+    "+ COALESCE(other_us, 0) + COALESCE(collective_us, 0) ELSE duration_us END"
+)
+
+
+def _sum(column: str, doc: str) -> Total:
+    return Total(f"{column}_sum", f"sum({column})", f"sum({column}_sum)", f"sum of {doc}", "us")
+
+
+_ROWS = Total("row_count", "count(*)", "sum(row_count)", "reports of ranks", "rows")
+_WORK = (
+    Total("work_sum", f"sum({_WORK_US})", "sum(work_sum)", "sum of the ranks' work", "us"),
+    Total("work_max", f"max({_WORK_US})", "max(work_max)", "longest work", "us"),
+)
+
+STEP_TOTALS = Rollup(
+    "step-totals",
+    1,
+    "steps",
+    ("job_id", "attempt"),
+    "step",
+    "step",
+    {"step_totals": 1},
+    (
+        _ROWS,
+        Total("first_start_us", "min(start_us)", "min(first_start_us)", "earliest start", "us"),
+        Total("newest_us", "max(start_us + duration_us)", "max(newest_us)", "latest end", "us"),
+        Total("stored_us", "max(ingested_at_us)", "max(stored_us)", "newest row stored", "us"),
+        Total("duration_max", "max(duration_us)", "max(duration_max)", "longest report", "us"),
+        _sum("duration_us", "the reports' durations"),
+        *_WORK,
+        Total(
+            "work_max_rank",
+            f"min_by(rank, (-({_WORK_US}), rank))",
+            "min_by(work_max_rank, (-work_max, work_max_rank))",
+            "the rank that worked longest; of equal ones the first",
+        ),
+        Total("comm_n", "count(comm_us)", "sum(comm_n)", "reports with communication", "rows"),
+        _sum("comm_us", "communication"),
+        Total("compute_n", "count(compute_us)", "sum(compute_n)", "reports with compute", "rows"),
+        _sum("compute_us", "compute"),
+        _sum("input_us", "waiting for data"),
+        Total(
+            "loss_n", f"count({fixed('loss', _BILLION)})", "sum(loss_n)", "finite losses", "rows"
+        ),
+        Total(
+            "loss_nano_sum",
+            f"sum({fixed('loss', _BILLION)})",
+            "sum(loss_nano_sum)",
+            "sum of losses in billionths",
+        ),
+        Total("tokens_sum", "sum(tokens)", "sum(tokens_sum)", "tokens", "tokens"),
+    ),
+)
+
+#: Steps of a job's whole history that one cell of a rank stands for.
+WINDOW_STEPS = 256
+
+RANK_WINDOWS = Rollup(
+    "rank-windows",
+    1,
+    "steps",
+    ("job_id", "attempt", "rank"),
+    "step",
+    "window_step",
+    {"rank_windows": WINDOW_STEPS},
+    (
+        _ROWS,
+        Total("first_step", "min(step)", "min(first_step)", "first step"),
+        Total("last_step", "max(step)", "max(last_step)", "last step"),
+        *_WORK,
+        _sum("wait_us", "waiting as measured"),
+    ),
+)
+
+ROLLUPS: tuple[Rollup, ...] = (DEVICES, STEP_TOTALS, RANK_WINDOWS)
 #: The roll-up behind each relation that queries can name.
 LEVELS: dict[str, Rollup] = {level: rollup for rollup in ROLLUPS for level in rollup.levels}

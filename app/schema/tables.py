@@ -76,6 +76,7 @@ JOBS = Table(
         Column("dsp_size", INT32, "data-sequence parallel size"),
         Column("micro_batches", INT32, "micro-batches per step"),
         _int("tokens_per_step", "tokens per optimiser step", "tokens"),
+        _int("target_steps", "optimiser steps that the run is planned to take", "steps"),
         _int("params_total", "parameters", "parameters"),
         _int("params_active", "parameters that a token meets", "parameters"),
         *(
@@ -349,6 +350,24 @@ PORT_SAMPLES = Table(
     ),
 )
 
+NODES = Table(
+    "nodes",
+    1,
+    "Nodes of a cluster and what they hold, as an inventory lists them; the newest row holds.",
+    ("cluster", "host"),
+    (
+        _key("cluster", "cluster or pool"),
+        _key("host", "node name"),
+        _text("gpu_model", "device; null where the node has none or it is not told"),
+        Column("gpus", INT32, "devices of the node; 0 = none", nullable=False),
+        _real("cpus", "processors", "CPUs"),
+        _int("memory_bytes", "memory of the node", "bytes"),
+        _us("listed_us", "when it was listed"),
+        *PROVENANCE,
+    ),
+    latest_wins=True,
+)
+
 EVENT_KINDS = (
     "allocated",
     "process_start",
@@ -481,6 +500,16 @@ CHARGE_STATES = Table(
         _key("line", "line identity"),
         Column("counts", FLAG, "whether the line counts", nullable=False),
         _text("file", "of a line that does not count: the source that it is of"),
+        _text(
+            "held_for",
+            "source of another kind of file that tells of the same and counts; empty = none",
+        ),
+        _text("told_by", "of a line that counts: the delivery that told it last"),
+        _text(
+            "part",
+            "which cost of the line counts where a billed and an amortised export are joined: "
+            "billed, effective; empty = both",
+        ),
         *PROVENANCE,
     ),
     latest_wins=True,
@@ -558,6 +587,8 @@ BENCH_RESULTS = Table(
         _us("measured_at_us", "when the run began, UTC"),
         _text("gpu_model", "device as it reports itself"),
         Column("rank", INT32, "rank whose own figure it is; null = the device's or all ranks'"),
+        _real("power_limit_w", "power limit in force", "W"),
+        _text("settings", "further settings as a table of measurements has them, JSON object"),
         *PROVENANCE,
     ),
 )
@@ -661,6 +692,7 @@ TABLES: dict[str, Table] = {
         COMMUNICATORS,
         DEVICE_SAMPLES,
         PORT_SAMPLES,
+        NODES,
         EVENTS,
         PRINTED_METRICS,
         REPORTED_SCORES,

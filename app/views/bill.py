@@ -23,6 +23,7 @@ from steptax.app.compute.waterfall import job_ledger
 from steptax.app.compute.waterfall_rows import Waterfall, WaterfallRow
 from steptax.app.errors import IntegrityError, UserError
 from steptax.app.format import format_measure
+from steptax.app.views.extent import step_summary
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.models import Bill, BillLine
 from steptax.app.views.price import NO_WORLD
@@ -56,7 +57,7 @@ def job_bill(
     if loaded.world_is_unknown:
         return without_bill(NO_WORLD)
     job_id = loaded.job["job_id"]
-    steps = ws.engine.run("step_summary", job_id=job_id)
+    steps = step_summary(ws, job_id)
     if not has_starts(steps):
         return without_bill(NO_STARTS)
     events = ws.engine.run("job_events", job_id=job_id).to_pylist()

@@ -12,12 +12,20 @@ def delivery_notes(ws: Workspace) -> tuple[str, ...]:
         "without them the bill is short; steptax ingest names each with its reason"
         for row in ws.engine.run("bill_rejects").to_pylist()
     ]
+    left_out = ws.engine.run("bill_replaced").to_pylist()
     replaced = [
         f"not counted: {_lines(row['line_count'])} of {row['file']}, replaced by "
         f"{row['replaced_by']}, which was ingested later"
-        for row in ws.engine.run("bill_replaced").to_pylist()
+        for row in left_out
+        if not row["held_for"]
     ]
-    return (*rejected, *replaced)
+    held = [
+        f"not counted: {_lines(row['line_count'])} of {row['file']}, since {row['held_for']} tells "
+        "of the same account and time in another kind of file; ingest with --same-month to choose"
+        for row in left_out
+        if row["held_for"]
+    ]
+    return (*rejected, *replaced, *held)
 
 
 def _lines(count: int) -> str:

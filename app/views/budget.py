@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from steptax.app.compute.budget import (
@@ -21,10 +22,14 @@ from steptax.app.compute.budget import (
 )
 from steptax.app.compute.measure import Measure
 from steptax.app.errors import NotFoundError, UserError
-from steptax.app.format import format_measure, format_usd, format_value
+from steptax.app.format import format_measure, format_share, format_usd, format_value
 from steptax.app.metrics import check_metrics
 from steptax.app.schema import table
-from steptax.app.views.fleet_bill import fleet_bill
+from steptax.app.views.fleet_bill_models import USD
+from steptax.app.views.price import price_view
+from steptax.app.views.review_base import review_base
+from steptax.app.views.review_money import review_of
+from steptax.app.views.review_periods import daily
 from steptax.app.views.workspace import Workspace
 
 ALL = "all"
@@ -46,6 +51,34 @@ class BudgetEntry:
     def as_json(self) -> dict[str, Any]:
         """As every command prints it."""
         return dict(vars(self))
+
+
+def changes(entries: Sequence[BudgetEntry]) -> tuple[str, ...]:
+    """What each of ``entries`` changed, in words; newest first within scope and period."""
+    said = []
+    for place, entry in enumerate(entries):
+        older = [
+            e for e in entries[place + 1 :] if (e.scope, e.period) == (entry.scope, entry.period)
+        ]
+        parts = []
+        if entry.budget_usd is not None:
+            before = next((e.budget_usd for e in older if e.budget_usd is not None), None)
+            parts.append(_change("budget", before, entry.budget_usd, format_usd))
+        if entry.goodput_slo_ratio is not None:
+            was = next(
+                (e.goodput_slo_ratio for e in older if e.goodput_slo_ratio is not None), None
+            )
+            parts.append(_change("goodput objective", was, entry.goodput_slo_ratio, format_share))
+        said.append(", ".join(parts))
+    return tuple(said)
+
+
+def _change(what: str, before: Any, now: Any, write: Callable[[Any], str]) -> str:
+    if before is None:
+        return f"{what} set to {write(now)}"
+    if before == now:
+        return f"{what} left at {write(now)}"
+    return f"{what} from {write(before)} to {write(now)}"
 
 
 @dataclass(frozen=True)
@@ -94,17 +127,23 @@ class BudgetView:
                 {"day": str(d.day), "usd": d.usd, "goodput_ratio": d.goodput_ratio}
                 for d in self.days
             ],
-            "history": [entry.as_json() for entry in self.history],
+            "history": history_json(self.history),
             "note": self.currency_note,
         }
 
 
+def history_json(entries: Sequence[BudgetEntry]) -> list[dict[str, Any]]:
+    """Entries as every command prints them, each with what it changed."""
+    told = zip(entries, changes(entries), strict=True)
+    return [entry.as_json() | {"change": change} for entry, change in told]
+
+
 def scopes(ws: Workspace) -> tuple[str, ...]:
     """What a budget can be of here: all, and every label of the jobs but single jobs."""
-    jobs = ws.jobs()
-    named = {
-        f"{kind}:{row[kind]}" for row in jobs for kind in KINDS if kind != "job" and row.get(kind)
-    }
+    base = review_base(ws)
+    named = [
+        f"{kind}:{name}" for kind in KINDS if kind != "job" for name in base.groups(kind)[1] if name
+    ]
     return (ALL, *sorted(named))
 
 
@@ -191,26 +230,15 @@ def budget_view(
     history = tuple(e for e in budget_entries(ws) if (e.scope, e.period) == (named, when.name))
     usd = next((e.budget_usd for e in history if e.budget_usd is not None), None)
     slo = next((e.goodput_slo_ratio for e in history if e.goodput_slo_ratio is not None), None)
-    bill = fleet_bill(
-        ws,
-        by="day",
-        price=price,
-        first=when.first,
-        last=min(when.last, max(today, when.first)),
-        job_ids=() if named == ALL else _jobs_of(ws, named),
-    )
+    base = review_base(ws)
+    review = review_of(ws, base, price_view(price))
     note = None
-    if bill.currency not in (None, "USD"):
-        note = f"the bill is in {bill.currency}: a budget in USD is not held against it"
-    days = tuple(
-        Day(
-            day=datetime.strptime(group.name, "%Y-%m-%d").replace(tzinfo=UTC).date(),
-            usd=None if group.cost is None or note else float(group.cost),
-            goodput_ratio=group.metrics["goodput_ratio"].value,
-        )
-        for group in bill.groups
-        if _is_day(group.name)
-    )
+    if review.currency not in (None, USD):
+        note = f"the bill is in {review.currency}: a budget in USD is not held against it"
+    keep = np.ones(len(review.owner), dtype=np.bool_)
+    if named != ALL:
+        keep = np.isin(review.owner, [base.place[job] for job in _jobs_of(ws, named)])
+    days = daily(review, keep, when, today)
     spend = spend_outlook(when, days, today, None if usd is None else float(usd))
     errors = error_budget(when, days, today, slo, spend.at_end_usd)
     return BudgetView(
@@ -226,14 +254,6 @@ def budget_view(
         history=history,
         currency_note=note,
     )
-
-
-def _is_day(name: str) -> bool:
-    try:
-        datetime.strptime(name, "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
-        return False
-    return True
 
 
 def _jobs_of(ws: Workspace, scope: str) -> Sequence[str]:

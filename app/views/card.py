@@ -125,7 +125,7 @@ def _cause(kind: Kind, hint: Hint | None, explanation: Explanation) -> str:
         return "not named: no rank is slow for good"
     if kind is Kind.UNTELLABLE:
         return "not named: it cannot be told who is slow"
-    if kind is Kind.MOVING:
+    if kind in (Kind.MOVING, Kind.PASSED):
         return _of_nobody(explanation)
     if hint is None:
         return explanation.reason or "cause not named: the evidence does not single one out"

@@ -59,6 +59,14 @@ def rank_onset(loaded: LoadedJob, result: StragglerResult, work: Floats, peers: 
     own, others = work[:, place], peers[:, place]
     usable = np.nan_to_num(others) > 0
     ratio = np.where(usable, own / np.where(usable, others, 1.0), np.nan)
+    again = result.recurring.get(culprit)
+    if again is not None:
+        steps = loaded.matrix.steps[result.coverage.step_places]
+        return Onset(
+            f"again and again since step {int(steps[again.first])}: in {again.slow_steps:,} of "
+            f"{again.steps:,} steps, {again.stretches:,} separate stretches; last in step "
+            f"{int(steps[again.last])}"
+        )
     return onset(loaded.matrix.steps, ratio, slow_ratio=result.rules.slow_over_peers_ratio)
 
 

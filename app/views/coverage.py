@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.compute.straggler_result import StragglerResult
 from steptax.app.format import format_age
 from steptax.app.views.liveness import liveness
@@ -23,16 +24,23 @@ def build_coverage(
     # A job's own repeats: an input that holds several jobs cannot say whose they are.
     repeated = sum(commit.detail["repeated"].get("steps", 0) for commit in ingests)
     rejected = sum(commit.detail["rejected"].get("steps", 0) for commit in ingests)
-    reporting = found.ranks_seen - len(
-        {s.rank for s in live.stopped} & {int(r) for r in loaded.matrix.ranks}
-    )
-    parts = [f"{reporting:,} of {found.ranks_expected:,} ranks reporting"]
+    # Of a job that has ended, or of imported data, nobody reports any more: who did is what counts.
+    silent = {s.rank for s in live.stopped} & {int(r) for r in loaded.matrix.ranks}
+    reporting = found.ranks_seen - (len(silent) if live.is_live else 0)
+    said = "reporting" if live.is_live else "reported"
+    parts = [f"{reporting:,} of {found.ranks_expected:,} ranks {said}"]
     if loaded.matrix.of_job:
         paid = "an unknown number of" if loaded.world_is_unknown else f"{found.world_size:,}"
         parts = [f"step time of the job, as its log prints it · {paid} ranks paid"]
     elif found.world_size != found.ranks_expected:
         parts.append(f"{found.world_size:,} ranks paid, each recorded one stands for its group")
     parts.append(f"{found.steps_used:,} of {found.steps_total:,} steps used")
+    if found.missing_reports:
+        cells = found.steps_used * found.ranks_used
+        parts.append(
+            f"{found.missing_reports:,} of {cells:,} rows in them missing "
+            f"({spoken_ratio(found.missing_reports / cells)})"
+        )
     if found.steps_incomplete:
         parts.append(f"{found.steps_incomplete:,} incomplete")
     if repeated:

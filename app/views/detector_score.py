@@ -23,8 +23,8 @@ FIGURES = {
     "rank_precision": "named ranks that were slow",
     "cause_accuracy": "right cause, where its signals are there",
     "abstention": "no cause named, where they are not",
-    "steps_to_detect_p50": "steps to detect, median",
-    "steps_to_detect_p90": "steps to detect, 90 of 100",
+    "steps_to_detect_p50": "steps to detect, median; a miss counts with all its steps",
+    "steps_to_detect_p90": "steps to detect, 90 of 100; a miss counts as well",
     "false_alarms_per_1000_healthy_steps": "false alarms in 1,000 healthy steps",
     "false_alarms_per_100000_healthy_rank_steps": "false alarms in 100,000 healthy rank-steps",
 }
@@ -36,6 +36,18 @@ DETECTORS = {
 
 
 @dataclass(frozen=True)
+class GroupScore:
+    """The detector alone on the jobs of one kind; None where they do not tell."""
+
+    group: str
+    slow_ranks: int
+    rank_recall: float | None
+    rank_precision: float | None
+    alarms: float | None
+    """False ones in 100,000 healthy rank-steps."""
+
+
+@dataclass(frozen=True)
 class DetectorScore:
     """Figures by detector; None where a detector does not give one."""
 
@@ -44,6 +56,8 @@ class DetectorScore:
     jobs: int
     rows: tuple[tuple[str, float | None, Mapping[str, float | None]], ...]
     """What, its target where there is one, and the value of each detector."""
+    groups: tuple[GroupScore, ...] = ()
+    """By noise and by what is special about the jobs; none in scores of before."""
 
 
 def detector_score(lake: Path) -> DetectorScore:
@@ -80,7 +94,17 @@ def _score(found: Mapping[str, Any]) -> DetectorScore:
         )
         for name in FIGURES
     )
-    return DetectorScore(sentence, day, int(found["jobs"]), rows)
+    groups = tuple(
+        GroupScore(
+            str(group),
+            int(by_name["steptax"]["faulty_ranks"]),
+            by_name["steptax"]["rank_recall"],
+            by_name["steptax"]["rank_precision"],
+            by_name["steptax"]["false_alarms_per_100000_healthy_rank_steps"],
+        )
+        for group, by_name in found.get("groups", {}).items()
+    )
+    return DetectorScore(sentence, day, int(found["jobs"]), rows, groups)
 
 
 def _said(share: float | None) -> str:

@@ -12,14 +12,16 @@ from steptax.app.views.workspace import Workspace
 class DeviceDay:
     """One day (UTC) of all devices; None where no sample tells it.
 
-    Means are over samples. ``throttled_ratio`` is the share of those that tell why the clock is
-    below its maximum in which power or heat held a busy device back.
+    Means are over samples that are not ``stale_samples``: those of hours in which nothing of a
+    device moved, to the last digit, repeat an old value. ``throttled_ratio`` is the share of those
+    that tell why the clock is below its maximum in which power or heat held a busy device back.
     """
 
     day_us: int
     hosts: int
     devices: int
     samples: int
+    stale_samples: int
     util_ratio: float | None
     sm_active_ratio: float | None
     power_w: float | None

@@ -17,6 +17,7 @@ from steptax.app.compute.device_join import RankDevice, join_devices
 from steptax.app.compute.device_series import NO_MASK, DeviceSeries, SeriesName, build_series
 from steptax.app.compute.device_sums import COLUMNS
 from steptax.app.errors import NotFoundError
+from steptax.app.views.extent import step_numbers
 from steptax.app.views.workspace import Workspace
 
 Span = tuple[int, int]
@@ -144,7 +145,7 @@ def job_window(ws: Workspace, job: dict[str, Any], last_steps: int | None) -> tu
     """
     job_id = job["job_id"]
     if job.get("time_basis") != "relative" and ws.lake.segments("steps", job_id):
-        numbers = ws.engine.run("step_numbers", job_id=job_id)["step"].to_numpy()
+        numbers = step_numbers(ws, job_id)["step"].to_numpy()
         if len(numbers):
             first = int(numbers[0 if last_steps is None else max(0, len(numbers) - last_steps)])
             last = int(numbers[-1])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from typing import Any
+
+import numpy as np
 
 from steptax.app.compute.fleet_failures import FailureRate, failure_rate
 from steptax.app.compute.fleet_slow import (
@@ -18,7 +21,9 @@ from steptax.app.compute.fleet_states import (
     FAILED,
     OPEN_STATES,
     UNKNOWN_STATE,
+    GroupRow,
     JobFact,
+    by_group,
     by_size,
     by_state,
     failure_shares,
@@ -27,11 +32,13 @@ from steptax.app.compute.fleet_states import (
 from steptax.app.compute.goodput import GPU_US_PER_HOUR
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.spoken import spoken_list
+from steptax.app.compute.waterfall_groups import unstated
 from steptax.app.format import format_measure
 from steptax.app.metrics import check_metrics
 from steptax.app.views.fleet_bill_models import jobs_text
 from steptax.app.views.fleet_capacity import burning, burns, capacity
-from steptax.app.views.fleet_facts import Facts, ettr_of, fleet_facts
+from steptax.app.views.fleet_facts import Facts, fleet_facts
+from steptax.app.views.fleet_filter import LABELS, FleetFilter, began_us, check_filter
 from steptax.app.views.fleet_models import Capacity, FleetView, LossRow, PlaceRow, Places
 from steptax.app.views.fleet_places import repeat_offenders
 from steptax.app.views.models import Price
@@ -40,6 +47,8 @@ from steptax.app.views.workspace import Workspace
 
 WASTE_QUANTILES = (0.5, 0.9, 0.99)
 ETTR_QUANTILES = (0.1, 0.5, 0.9)
+#: Group of jobs of which no start is known.
+NO_MONTH = "no start stated"
 #: Buckets of a bill that interruptions cost.
 _LOST_WORK = ("lost_work", "recovery")
 
@@ -50,15 +59,23 @@ def fleet_view(
     price: Decimal | None = None,
     price_note: str | None = None,
     now_us: int | None = None,
+    only: FleetFilter | None = None,
 ) -> FleetView:
-    """The fleet of a lake; ``now_us`` is the moment that error budgets are held against."""
-    facts = fleet_facts(ws)
+    """The fleet of a lake; ``now_us`` is the moment that error budgets are held against.
+
+    ``only`` says which jobs are looked at. What nobody held, Xids of devices and error budgets are
+    of no job: they stay those of the whole lake. NotFoundError for a value that no job has.
+    """
+    every = fleet_facts(ws)
+    only = only or FleetFilter()
+    check_filter(every, only)
+    facts = only.chosen(every)
     cost = price_view(price, price_note)
     hours = hours_of(facts.jobs)
     shares = failure_shares(facts.jobs)
     rate = failure_rate(facts.jobs)
     slow_rows = fail_slow_rows(facts.slow)
-    pairs = ettr_of(facts)
+    pairs = list(facts.ettr.values())
     ettr = spread(pairs, ETTR_QUANTILES)
     waste = spread([(f.waste, f.gpu_hours) for f in facts.slow], WASTE_QUANTILES)
     unused = capacity(ws, price)
@@ -75,8 +92,9 @@ def fleet_view(
         "unallocated_ratio": unused.unallocated,
     }
     return FleetView(
-        sentence=_sentence(facts.jobs, hours, losses, places, cost),
-        coverage=_coverage(facts, cost),
+        sentence=_sentence(facts.jobs, hours, losses, places, cost, is_part=not only.is_empty),
+        coverage=_coverage(facts, len(every.jobs), cost),
+        only=only.text,
         price=cost,
         jobs=len(facts.jobs),
         gpu_hours=hours,
@@ -85,6 +103,7 @@ def fleet_view(
         losses=losses,
         states=by_state(facts.jobs),
         sizes=by_size(facts.jobs),
+        groups=_groups(facts),
         rate=rate,
         fail_slow=slow_rows,
         causes=causes(facts.slow),
@@ -102,6 +121,39 @@ def fleet_view(
             *(f"the error budget of {r.scope} in {r.period} will not last" for r in burning(burn)),
         ),
     )
+
+
+def _groups(facts: Facts) -> dict[str, tuple[GroupRow, ...]]:
+    """The jobs by each label that any of them has, and by the month in which they started."""
+    found = {}
+    for name in LABELS:
+        if any(row.get(name) for row in facts.rows):
+            none = unstated(name)
+            names = [row.get(name) or none for row in facts.rows]
+            found[name] = by_group(facts.jobs, names)
+    months = _months(facts.rows)
+    if any(month != NO_MONTH for month in months):
+        rows = by_group(facts.jobs, months)
+        found["month"] = tuple(sorted(rows, key=lambda row: _in_time(row.name)))
+    return found
+
+
+def _months(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """[N] the month in which each job began, UTC, or the period that its source states."""
+    starts = [began_us(row) for row in rows]
+    moments = np.array([0 if us is None else us for us in starts], dtype="datetime64[us]")
+    names = np.datetime_as_string(moments, unit="M").tolist() if len(rows) else []
+    return [
+        name if us is not None else row.get("period") or NO_MONTH
+        for name, us, row in zip(names, starts, rows, strict=True)
+    ]
+
+
+def _in_time(name: str) -> tuple[int, int, str]:
+    """Bare numbers as numbers (2 before 12), dates as text, the unknown last."""
+    if name == NO_MONTH:
+        return 2, 0, name
+    return (0, int(name), name) if name.lstrip("-").isdecimal() else (1, 0, name)
 
 
 def _losses(
@@ -163,7 +215,7 @@ def _losses(
 def _redone(facts: Facts) -> tuple[str, int | None, Measure, str]:
     """Work that was lost and recovery, in the bills of jobs with steps or events."""
     what, note = "work lost to restarts, and recovery", "from events and steps of each job"
-    told = [b.bill for b in facts.bills.values() if b.bill is not None and b.bill.has_steps]
+    told = [b.made for b in facts.bills.values() if b.made is not None and b.made.has_steps]
     if not told:
         reason = "no job has steps with real times, so that lost work is unknown"
         return what, None, Measure.missing("GPU-hours", reason), note
@@ -186,9 +238,11 @@ def _sentence(
     losses: Sequence[LossRow],
     places: Sequence[Places],
     cost: Price,
+    *,
+    is_part: bool,
 ) -> str:
     if not jobs:
-        return "There are no jobs yet."
+        return "No job fits the choice." if is_part else "There are no jobs yet."
     held = format_measure(hours) if hours.value is not None else "an unknown number of GPU-hours"
     spend = dollars(hours, cost)
     paid = f", {format_measure(spend)}" if spend.value is not None else ""
@@ -235,12 +289,13 @@ def _place_text(row: PlaceRow) -> str:
     return f"{row.count:,} {row.what} where chance gives {row.expected:.3g}"
 
 
-def _coverage(facts: Facts, cost: Price) -> str:
+def _coverage(facts: Facts, every: int, cost: Price) -> str:
     known = sum(f.state != UNKNOWN_STATE for f in facts.jobs)
     timed = sum(f.gpu_hours is not None for f in facts.jobs)
     total = len(facts.jobs)
+    of = f" of {every:,}" if total < every else ""
     return (
-        f"{total:,} jobs: the state of {known:,} is known, the GPU-hours of {timed:,}, "
+        f"{total:,}{of} jobs: the state of {known:,} is known, the GPU-hours of {timed:,}, "
         f"steps of {len(facts.slow):,} · {cost.basis}"
     )
 

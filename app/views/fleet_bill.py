@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -10,16 +10,14 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from steptax.app.compute.apportion import Unit, to_us, zone
-from steptax.app.compute.bill_periods import UNALLOCATED, costs_by_period, idle_allocations
+import numpy as np
+
+from steptax.app.compute.apportion import to_us, zone
+from steptax.app.compute.bill_periods import costs_by_period, idle_allocations
 from steptax.app.compute.device_claims import unplaced
 from steptax.app.compute.goodput import Denominator
 from steptax.app.compute.waterfall_groups import (
-    By,
-    split_periods,
-    total,
     unallocated,
-    unstated,
     within,
 )
 from steptax.app.compute.waterfall_rows import Labels, Waterfall
@@ -29,28 +27,27 @@ from steptax.app.views.fleet_bill_models import (
     DENOMINATORS,
     LEVELS,
     FleetBill,
-    FleetGroup,
     Level,
     NotBilled,
     jobs_text,
 )
 from steptax.app.views.fleet_groups import (
     HELD_BY_NONE,
-    as_group,
     bill_sentence,
-    close_groups,
     cost_text,
 )
-from steptax.app.views.fleet_jobs import JobBill, held_span, job_bills, of_allocated
+from steptax.app.views.fleet_jobs import job_bills, of_allocated
 from steptax.app.views.fleet_money import Money, money_of
+from steptax.app.views.fleet_records import Records
+from steptax.app.views.fleet_sums import UNITS, groups_of
 from steptax.app.views.invoices import invoices_of
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.offers import OfferFilter
+from steptax.app.views.record_bills import JobBill, record_template
 from steptax.app.views.sharing import claims_in, lost_warning, unplaced_warnings
 from steptax.app.views.workspace import Workspace
 
 _FAR_US = 2**62
-_UNITS = {"day": Unit.DAY, "month": Unit.MONTH}
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,10 @@ class _Parts:
     """Bills of all jobs in the window, unpriced, and who has none."""
 
     bills: list[Waterfall]
+    records: Records
+    """Jobs of which nothing but their record is known, where none of them is needed alone."""
     whole: list[Waterfall]
-    """Of all jobs whose time is known, not cut by the window."""
+    """Of all jobs whose time is known and of which more is, not cut by the window."""
     undated: frozenset[str]
     not_billed: tuple[NotBilled, ...]
 
@@ -102,7 +101,7 @@ def fleet_bill(
     records = {job["job_id"]: job for job in needed}
     made = job_bills(ws, needed, loaded)
     lost = {one.job_id: one.lost for one in made if one.lost}
-    parts = _parts(made, records, window, level, chosen)
+    parts = _parts(made, records, window, level, chosen, apart=_apart(ws))
     money = money_of(
         ws,
         parts.bills,
@@ -110,35 +109,41 @@ def fleet_bill(
         price,
         window,
         whole=parts.whole,
+        records=parts.records.job_ids,
         lost=lost,
         rules=rules,
         offers=offers,
     )
     reconciled = replace(money.reconciliation, invoices=invoices_of(ws, invoiced))
+    template = record_template()
     if whole is Denominator.ALLOCATED:
         parts = replace(parts, bills=[of_allocated(bill) for bill in parts.bills])
+        template = of_allocated(template)
     shown = [
         _priced(bill, money) for bill in parts.bills if not chosen or bill.labels.job_id in chosen
     ]
     idle, said = (None, "") if chosen else _idle(money, whole, window)
-    unit = _UNITS.get(level)
+    unit = UNITS.get(level)
     costs = None
     if unit is not None and money.charges:
         costs = costs_by_period(money.charges, money.holders, unit, tz, window)
-    groups, grand = _groups([*shown, *([idle] if idle else [])], level, tz, costs)
+    bills = [*shown, *([idle] if idle else [])]
+    known = parts.records if not chosen else _chosen(parts.records, chosen)
+    groups, grand = groups_of(bills, known, money.rates, template, level, tz, costs)
+    count = len(shown) + len(known)
     return FleetBill(
         by=level,
         denominator=str(whole),
         denominator_text=_denominator_text(whole, idle is not None),
         tz=tz,
-        period=_period([b for b in shown if b.labels.job_id not in parts.undated], window, tz),
-        sentence=bill_sentence(grand, len(shown), len(parts.not_billed), money.currency, whole),
+        period=_period(shown, known, parts.undated, window, tz),
+        sentence=bill_sentence(grand, count, len(parts.not_billed), money.currency, whole),
         groups=groups,
         total=grand,
         currency=money.currency,
         cost_basis=money.basis,
         reconciliation=reconciled,
-        jobs=len(shown),
+        jobs=count,
         not_billed=parts.not_billed,
         prices=money.prices,
         warnings=tuple(
@@ -148,7 +153,7 @@ def fleet_bill(
                     *money.warnings,
                     said,
                     *_sharing(ws, made, chosen),
-                    *_warnings(shown, parts),
+                    *_warnings(shown, known, parts),
                 ),
             )
         ),
@@ -208,23 +213,33 @@ def _parts(
     window: tuple[int, int] | None,
     level: Level,
     chosen: set[str],
+    *,
+    apart: bool,
 ) -> _Parts:
+    """Bills of all jobs; with ``apart`` also that of each job of which only its record is known."""
     bills: list[Waterfall] = []
+    alone: list[JobBill] = []
     whole: list[Waterfall] = []
     undated: set[str] = set()
     reasons: list[NotBilled] = []
     for one in made:
-        bill, reason = one.bill, one.reason
-        if bill is None and _outside(records[one.job_id], window):
+        is_known, reason = one.is_known, one.reason
+        if not is_known and _outside(records[one.job_id], window):
             continue
-        if bill is not None and one.undated:
+        if is_known and one.undated:
             undated.add(one.job_id)
-            if window is not None or level in _UNITS:
-                bill, reason = None, f"{one.undated}, so that they lie in no known {_span(level)}"
-        if bill is None:
+            if window is not None or level in UNITS:
+                is_known = False
+                reason = f"{one.undated}, so that they lie in no known {_span(level)}"
+        if not is_known:
             if not chosen or one.job_id in chosen:
                 reasons.append(NotBilled(one.job_id, reason))
             continue
+        if one.held is not None and not apart:
+            alone.append(one)
+            continue
+        bill = one.bill
+        assert bill is not None
         if not one.undated:
             whole.append(bill)
         if window is not None:
@@ -233,11 +248,25 @@ def _parts(
                 continue
         bills.append(bill)
     reasons.sort(key=lambda one: one.job_id)
-    return _Parts(bills, whole, frozenset(undated), tuple(reasons))
+    found = Records.of(alone)
+    found = found if window is None else found.within(*window)
+    return _Parts(bills, found, whole, frozenset(undated), tuple(reasons))
+
+
+def _apart(ws: Workspace) -> bool:
+    """Whether the bill of each job is needed by itself.
+
+    It is to find the charges of a provider's bill that are its own.
+    """
+    return bool(ws.lake.segments("charges"))
+
+
+def _chosen(records: Records, chosen: set[str]) -> Records:
+    return records.at(np.flatnonzero([job in chosen for job in records.job_ids]))
 
 
 def _span(level: Level) -> str:
-    return level if level in _UNITS else "period"
+    return level if level in UNITS else "period"
 
 
 def _outside(job: Mapping[str, Any], window: tuple[int, int] | None) -> bool:
@@ -272,88 +301,19 @@ def _idle(
     return bill.priced(Fraction(money.idle_cost or 0)), ""
 
 
-# -- groups ---------------------------------------------------------------------------------------
-
-
-def _groups(
-    bills: Sequence[Waterfall],
-    level: Level,
-    tz: str,
-    costs: Mapping[str, Mapping[str, Fraction]] | None,
-) -> tuple[tuple[FleetGroup, ...], FleetGroup | None]:
-    """The bills by group, and their sum; all cents add up in every direction."""
-    members: dict[str, list[Waterfall]] = defaultdict(list)
-    unit = _UNITS.get(level)
-    label: By = "period" if unit else "job_id" if level == "job" else level  # type: ignore[assignment]
-    for bill in bills:
-        for part in [bill] if unit is None else _split(bill, unit, tz, costs):
-            members[getattr(part.labels, label) or unstated(level)].append(part)
-    if not members:
-        return (), None
-    sums = {name: _sum(own) for name, own in members.items()}
-    # Cutting by time loses what would be lost at the end of a job.
-    everything = [part for own in members.values() for part in own]
-    grand = replace(_sum(everything), at_risk=_sum(bills).at_risk)
-    if unit is None:
-        order = sorted(sums, key=lambda n: (n == HELD_BY_NONE, -sums[n].total_gpu_us, n))
-    else:
-        order = sorted(sums)
-    closed = close_groups([sums[name] for name in order], grand)
-    groups = tuple(
-        as_group(name, bill, members[name], grand)
-        for name, bill in zip(order, closed.groups, strict=True)
-    )
-    return groups, as_group("total", closed.total, everything, grand)
-
-
-def _split(
-    bill: Waterfall,
-    unit: Unit,
-    tz: str,
-    costs: Mapping[str, Mapping[str, Fraction]] | None,
-) -> list[Waterfall]:
-    """A bill by period; with a provider's bill each period has what was charged for it.
-
-    What was charged in a period without time, such as an unused commitment while all devices were
-    held, is in the others: there is no bucket to put it into, and nothing is lost.
-    """
-    parts = split_periods(bill, unit, tz)
-    usd = bill.usd_exact
-    if costs is None or usd is None:
-        return parts
-    job = str(bill.labels.job_id)
-    job = UNALLOCATED if job == HELD_BY_NONE else job
-    charged = [
-        costs.get(str(part.labels.period), {}).get(job, Fraction(0))
-        if part.total_gpu_us
-        else Fraction(0)
-        for part in parts
-    ]
-    whole = sum(charged, Fraction(0))
-    if not whole:
-        return parts
-    return [
-        part.priced(usd * cost / whole) if part.total_gpu_us else part
-        for part, cost in zip(parts, charged, strict=True)
-    ]
-
-
-def _sum(bills: Sequence[Waterfall]) -> Waterfall:
-    """Their sum, with the cost of those whose cost is known, if it is of any."""
-    if any(bill.total_usd is not None for bill in bills):
-        bills = [
-            bill.priced(Fraction(0)) if bill.total_usd is None and bill.total_gpu_us else bill
-            for bill in bills
-        ]
-    return total(bills)
-
-
 # -- words ----------------------------------------------------------------------------------------
 
 
-def _period(bills: Sequence[Waterfall], window: tuple[int, int] | None, tz: str) -> str:
-    spans = [bill.timeline.span_us for bill in bills if bill.timeline is not None]
-    spans = [span for span in spans if span[1] > span[0]]
+def _period(
+    bills: Sequence[Waterfall],
+    records: Records,
+    undated: frozenset[str],
+    window: tuple[int, int] | None,
+    tz: str,
+) -> str:
+    dated = [bill for bill in bills if bill.labels.job_id not in undated]
+    spans = [bill.timeline.span_us for bill in dated if bill.timeline is not None]
+    spans = [span for span in (*spans, records.span_us) if span is not None and span[1] > span[0]]
     if not spans:
         return "no dates are known"
     start, end = min(s for s, _ in spans), max(e for _, e in spans)
@@ -370,18 +330,22 @@ def _day(us: int, tz: str) -> str:
 def _sharing(ws: Workspace, made: Sequence[JobBill], chosen: set[str]) -> list[str]:
     """What two jobs name and counts once, and where it is not known whether they share."""
     shown = [one for one in made if not chosen or one.job_id in chosen]
-    spans = {one.job_id: span for one in shown if (span := held_span(one)) is not None}
     lost = lost_warning({one.job_id: one.lost for one in shown if one.lost})
-    return [lost, *unplaced_warnings(ws, unplaced(claims_in(ws), spans))]
+    claims = claims_in(ws)
+    if not claims.kinds:
+        return [lost]
+    spans = {one.job_id: span for one in shown if (span := one.span) is not None}
+    return [lost, *unplaced_warnings(ws, unplaced(claims, spans))]
 
 
-def _warnings(bills: Sequence[Waterfall], parts: _Parts) -> list[str]:
+def _warnings(bills: Sequence[Waterfall], records: Records, parts: _Parts) -> list[str]:
     said = []
     kinds = Counter(finding.kind for bill in bills for finding in bill.findings)
     if kinds:
         listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
         said.append(f"findings in the jobs' records: {listed}; steptax job ID names them")
-    if parts.undated and any(bill.labels.job_id in parts.undated for bill in bills):
+    named = (*(bill.labels.job_id for bill in bills), *records.job_ids)
+    if parts.undated and any(job_id in parts.undated for job_id in named):
         said.append("jobs whose record states GPU-hours without dates count here, in no month")
     if parts.not_billed:
         said.append(f"without a bill, each for its reason: {jobs_text(len(parts.not_billed))}")

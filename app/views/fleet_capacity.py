@@ -13,7 +13,7 @@ from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.errors import NotFoundError
 from steptax.app.views.budget import BudgetEntry, budget_entries, budget_view
 from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.fleet_models import BurnRow, Capacity
+from steptax.app.views.fleet_models import BurnRow, Capacity, InventoryRow
 from steptax.app.views.workspace import Workspace
 
 NO_BILL = "no bill is connected, so that what was paid beyond the jobs is unknown"
@@ -27,14 +27,14 @@ def capacity(ws: Workspace, price: Decimal | None) -> Capacity:
     """What nobody held, from the bill of the provider, and what was idle, from samples."""
     hours, share, usd = _unallocated(ws, price)
     none = Measure.missing("ratio", NO_UTILISATION)
-    empty = Capacity(hours, share, usd, none, none, 0, 0)
+    empty = Capacity(hours, share, usd, none, none, 0, 0, _inventory(ws))
     if not ws.lake.segments("device_samples"):
         return empty
     (row,) = ws.engine.run("fleet_idle").to_pylist()
     devices, hosts = int(row["devices"] or 0), int(row["hosts"] or 0)
     if not row["samples"]:
         return replace(empty, devices=devices, hosts=hosts)
-    said = ("of samples, whether or not a job held the device",)
+    said = ("of samples, whether or not a job held the device", *_stale(row["stale_samples"]))
     return replace(
         empty,
         idle=Ratio(row["idle_samples"] / row["samples"], level=Level.DEVICE, warnings=said),
@@ -42,6 +42,22 @@ def capacity(ws: Workspace, price: Decimal | None) -> Capacity:
         devices=devices,
         hosts=hosts,
     )
+
+
+def _stale(samples: int) -> tuple[str, ...]:
+    if not samples:
+        return ()
+    return (
+        f"{samples:,} samples of hours in which nothing of a device moved are left out: a "
+        "collector repeated what it knew",
+    )
+
+
+def _inventory(ws: Workspace) -> tuple[InventoryRow, ...]:
+    if not ws.lake.segments("nodes"):
+        return ()
+    rows = ws.engine.run("fleet_inventory").to_pylist()
+    return tuple(InventoryRow(**row) for row in rows)
 
 
 def _unallocated(ws: Workspace, price: Decimal | None) -> tuple[Measure, Measure, Measure]:

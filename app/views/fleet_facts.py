@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -13,10 +13,13 @@ import numpy as np
 from steptax.app.compute.cause_model import Finding, Scope
 from steptax.app.compute.fleet_slow import CAUSE_UNKNOWN, Episode, SlowFact, is_fail_slow
 from steptax.app.compute.fleet_states import FAILED, UNKNOWN_STATE, JobFact
+from steptax.app.compute.goodput import GPU_US_PER_HOUR
 from steptax.app.compute.measure import Measure
 from steptax.app.views.causes import build_diagnosis
-from steptax.app.views.fleet_jobs import JobBill, job_bills, record_hours, told_jobs
+from steptax.app.views.fleet_jobs import job_bills, told_jobs
 from steptax.app.views.jobs import Analysed, analyse_jobs, hours_of_all_steps, steps_of, whole_hours
+from steptax.app.views.kept import Kept
+from steptax.app.views.record_bills import JobBill
 from steptax.app.views.workspace import Workspace
 
 #: Jobs whose steps are in memory together.
@@ -32,48 +35,76 @@ class Facts:
     """All jobs of a lake."""
 
     jobs: tuple[JobFact, ...]
+    rows: tuple[dict[str, Any], ...]
+    """The record of each job, in the order of ``jobs``."""
     slow: tuple[SlowFact, ...]
     """Jobs with steps."""
     bills: Mapping[str, JobBill]
     """Of jobs of which more than their record is known."""
     failures: Mapping[str, tuple[str | None, ...]]
     """By job the ranks that each of its failures names."""
+    ettr: Mapping[str, tuple[Measure, float | None]]
+    """ETTR and GPU-hours of each job of which more than its record is known."""
+
+    def only(self, wanted: Callable[[JobFact, dict[str, Any]], bool]) -> Facts:
+        """The facts of the jobs that are ``wanted``, given what is known of them and their row."""
+        places = [
+            k for k, (f, row) in enumerate(zip(self.jobs, self.rows, strict=True)) if wanted(f, row)
+        ]
+        jobs = tuple(self.jobs[k] for k in places)
+        names = {fact.job_id for fact in jobs}
+        return Facts(
+            jobs,
+            tuple(self.rows[k] for k in places),
+            tuple(fact for fact in self.slow if fact.job_id in names),
+            {name: bill for name, bill in self.bills.items() if name in names},
+            {name: ranks for name, ranks in self.failures.items() if name in names},
+            {name: pair for name, pair in self.ettr.items() if name in names},
+        )
+
+
+_facts: Kept[Facts] = Kept(2)
 
 
 def fleet_facts(ws: Workspace) -> Facts:
-    """What is known of every job of the lake."""
+    """What is known of every job of the lake; kept by the version of its data."""
+    key = ws.key, ws.version(), ws.lake.version("events")
+    return _facts.get(key, lambda: _made(ws))
+
+
+def _made(ws: Workspace) -> Facts:
     jobs = ws.jobs()
     slow = {fact.job_id: fact for fact in slow_facts(ws, jobs)}
     told = told_jobs(ws)
-    rich = [job for job in jobs if job["job_id"] in told]
-    bills = {bill.job_id: bill for bill in job_bills(ws, rich)}
+    every = job_bills(ws, jobs)
+    bills = {one.job_id: one for one in every if one.job_id in told}
     stops: dict[str, list[tuple[str, str | None]]] = {}
     if ws.lake.segments("events"):
         for row in ws.engine.run("fleet_failures").to_pylist():
             stops.setdefault(row["job_id"], []).append((row["kind"], row["ranks"]))
     facts = []
-    for job in jobs:
-        job_id = str(job["job_id"])
+    for job, bill in zip(jobs, every, strict=True):
+        job_id = bill.job_id
         own = slow.get(job_id)
-        bill = bills.get(job_id)
-        if bill is None:
-            hours = record_hours(job).value
+        if bill.held is not None:
+            hours: float | None = bill.held.gpu_us / GPU_US_PER_HOUR
         else:
             hours = whole_hours(bill, None).value
             if hours is None and own is not None:
                 hours = own.gpu_hours
-        kinds = Counter(kind for kind, _ in stops.get(job_id, ()))
+        kinds = [kind for kind, _ in stops.get(job_id, ())]
         state = job.get("state") or UNKNOWN_STATE
         gpus = job.get("world_size")
         if gpus is None and own is not None:
             gpus = own.gpus
-        count = _failures(state, kinds["failure"])
-        facts.append(JobFact(job_id, state, gpus, hours, count, kinds["evict"]))
+        count = _failures(state, kinds.count("failure"))
+        facts.append(JobFact(job_id, state, gpus, hours, count, kinds.count("evict")))
     failed = {
         job_id: tuple(ranks for kind, ranks in own if kind == "failure")
         for job_id, own in stops.items()
     }
-    return Facts(tuple(facts), tuple(slow.values()), bills, failed)
+    ettr = {name: _ettr(bill) for name, bill in bills.items()}
+    return Facts(tuple(facts), tuple(jobs), tuple(slow.values()), bills, failed, ettr)
 
 
 def _failures(state: str, events: int) -> int | None:
@@ -113,7 +144,7 @@ def slow_facts(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[SlowFact]:
 
 def _key(ws: Workspace, job: Mapping[str, Any]) -> tuple[str, str, str]:
     record = repr(sorted((k, v) for k, v in job.items() if k != "ingested_at_us"))
-    return str(ws.root), str(job["job_id"]), f"{ws.version(job['job_id'])}-{record}"
+    return ws.key, str(job["job_id"]), f"{ws.version(job['job_id'])}-{record}"
 
 
 def _slow_fact(ws: Workspace, analysed: Analysed) -> SlowFact:
@@ -161,13 +192,8 @@ def _episode(analysed: Analysed, finding: Finding, hours: float | None) -> Episo
     )
 
 
-def ettr_of(facts: Facts) -> list[tuple[Measure, float | None]]:
-    """ETTR and GPU-hours of each job of which more than its record is known."""
-    pairs: list[tuple[Measure, float | None]] = []
-    for one in facts.bills.values():
-        if one.bill is None:
-            pairs.append((Measure.missing("ratio", one.reason), None))
-            continue
-        goodput = one.bill.goodput
-        pairs.append((goodput.measures()["ettr_ratio"], goodput.gpu_hours.value))
-    return pairs
+def _ettr(one: JobBill) -> tuple[Measure, float | None]:
+    bill = one.bill
+    if bill is None:
+        return Measure.missing("ratio", one.reason), None
+    return bill.goodput.measures()["ettr_ratio"], bill.goodput.gpu_hours.value

@@ -10,7 +10,8 @@ from fractions import Fraction
 from steptax.app.compute.buckets import BUCKETS, OPEN
 from steptax.app.compute.cents import table_to_cents
 from steptax.app.compute.goodput import GPU_US_PER_HOUR, Denominator
-from steptax.app.compute.measure import Measure
+from steptax.app.compute.measure import Level, Measure
+from steptax.app.compute.waterfall_groups import alike, total
 from steptax.app.compute.waterfall_rows import Waterfall, WaterfallRow, close_cents
 from steptax.app.format import format_measure, format_share, format_value
 from steptax.app.views.bill import AT_RISK, BILL_METRICS, factors
@@ -29,28 +30,42 @@ class Closed:
 
     groups: tuple[Waterfall, ...]
     total: Waterfall
+    records: tuple[Decimal | None, ...] = ()
+    """Of jobs of which nothing but their record is known."""
 
 
-def close_groups(groups: Sequence[Waterfall], grand: Waterfall) -> Closed:
-    """Round the costs of ``groups`` so that rows, columns and the whole add up to the cent."""
+def close_groups(
+    groups: Sequence[Waterfall], grand: Waterfall, records: Sequence[Fraction | None] = ()
+) -> Closed:
+    """Round the costs of ``groups`` so that rows, columns and the whole add up to the cent.
+
+    ``records`` are the costs of jobs beside them whose time is unexplained as a whole.
+    """
     names = list(BUCKETS)
     exact = [
         [None if (row := _row(bill, name)) is None else row.usd_exact for name in names]
         for bill in groups
     ]
+    place_of_open = names.index("unexplained")
+    nothing: list[Fraction | None] = [None] * len(names)
+    for usd in records:
+        line = nothing.copy()
+        line[place_of_open] = usd
+        exact.append(line)
     # The total of a bucket is the same whatever the groups are.
     rounded = close_cents([grand])[0]
     wanted = [(row.usd if row else None) or Decimal(0) for row in (_row(rounded, n) for n in names)]
     cents = table_to_cents(exact, wanted if grand.total_usd is not None else None)
     closed = tuple(
         _with_cents(bill, dict(zip(names, row, strict=True)))
-        for bill, row in zip(groups, cents, strict=True)
+        for bill, row in zip(groups, cents[: len(groups)], strict=True)
     )
     columns: dict[str, Decimal | None] = {}
     for place, name in enumerate(names):
         known = [value for row in cents if (value := row[place]) is not None]
         columns[name] = sum(known, Decimal(0)) if known else None
-    return Closed(closed, _with_cents(grand, columns))
+    alone = tuple(row[place_of_open] for row in cents[len(groups) :])
+    return Closed(closed, _with_cents(grand, columns), alone)
 
 
 def _row(bill: Waterfall, bucket: str) -> WaterfallRow | None:
@@ -69,7 +84,7 @@ def as_group(
     """``bill``, the sum of ``members``, as one group of ``grand``."""
     found = factors(bill)
     found.setdefault(AT_RISK, Measure.missing("GPU-hours", _NO_SAVES))
-    unpriced = {m.labels.job_id for m in members if m.total_gpu_us and m.total_usd is None}
+    unpriced = {job for m in members if m.total_gpu_us and m.total_usd is None for job in m.jobs}
     cost_note = ""
     hours = float(bill.total_gpu_us / GPU_US_PER_HOUR)
     share = float(bill.total_gpu_us / grand.total_gpu_us) if grand.total_gpu_us else None
@@ -77,7 +92,7 @@ def as_group(
         cost_note = f"without {jobs_text(len(unpriced))} whose cost is not known"
     return FleetGroup(
         name=name,
-        jobs=len({m.labels.job_id for m in members} - {HELD_BY_NONE}),
+        jobs=len({job for m in members for job in m.jobs} - {HELD_BY_NONE}),
         gpu_hours=hours,
         gpu_hours_share=share,
         cost=bill.total_usd,
@@ -85,6 +100,50 @@ def as_group(
         metrics={name: found[name] for name in GROUP_METRICS if name in found},
         cost_note=cost_note if bill.total_usd is not None else "",
     )
+
+
+def record_groups(
+    names: Sequence[str],
+    gpu_us: Sequence[int],
+    costs: Sequence[Decimal | None],
+    template: Waterfall,
+    grand: Waterfall,
+) -> list[FleetGroup]:
+    """A group for each job of which nothing but its record is known [N], as ``as_group`` has it.
+
+    Of these groups nothing differs but their time and their cost, so that one is made, and the
+    others after it: fifty thousand take a second.
+    """
+    of_nothing, of_some = (alike(template, [""], us) for us in (0, GPU_US_PER_HOUR))
+    models = [as_group("", total([bill]), [bill], grand) for bill in (of_nothing, of_some)]
+    free = Measure.missing("USD", "no price is known", level=Level.LOG)
+    place = next(k for k, line in enumerate(models[0].lines) if line.bucket == "unexplained")
+    found = []
+    for name, us, cost in zip(names, gpu_us, costs, strict=True):
+        model = models[us > 0]
+        hours = us / GPU_US_PER_HOUR
+        spend = free if cost is None else Measure(float(cost), "USD", level=Level.LOG)
+        line = replace(model.lines[place], cost=cost)
+        if us:
+            line = replace(line, gpu_seconds=us / 1_000_000, note=_silent(hours, 1))
+        lines = (*model.lines[:place], line, *model.lines[place + 1 :])
+        metrics = model.metrics | {
+            "gpu_hours": replace(model.metrics["gpu_hours"], value=hours),
+            "spend_usd": spend,
+        }
+        share = us / int(grand.total_gpu_us) if grand.total_gpu_us else None
+        found.append(
+            replace(
+                model,
+                name=name,
+                gpu_hours=hours,
+                gpu_hours_share=share,
+                cost=cost,
+                lines=lines,
+                metrics=metrics,
+            )
+        )
+    return found
 
 
 def _lines(bill: Waterfall, members: Sequence[Waterfall]) -> list[FleetLine]:
@@ -118,14 +177,17 @@ def _lines(bill: Waterfall, members: Sequence[Waterfall]) -> list[FleetLine]:
 def _unrecorded(members: Sequence[Waterfall]) -> str:
     """How much of what is unexplained belongs to jobs of which nothing but hours is known."""
     silent = [
-        (bill.labels.job_id, row)
+        (bill.jobs, row)
         for bill in members
         if (row := _row(bill, "unexplained")) is not None and row.note and row.gpu_us
     ]
     if not silent:
         return ""
     hours = float(sum((row.gpu_us or 0 for _, row in silent), Fraction(0)) / GPU_US_PER_HOUR)
-    jobs = len({job for job, _ in silent})
+    return _silent(hours, len({job for own, _ in silent for job in own}))
+
+
+def _silent(hours: float, jobs: int) -> str:
     return (
         f"{format_value(hours, 'GPU-hours')} of it belong to {jobs_text(jobs)} of which nothing "
         "was recorded but the hours"

@@ -4,55 +4,43 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from steptax.app.compute.attempt_layer import State
-from steptax.app.compute.device_claims import Lost, Span, lost_devices
-from steptax.app.compute.goodput import GPU_US_PER_HOUR, Denominator
+from steptax.app.compute.device_claims import Lost, lost_devices
+from steptax.app.compute.goodput import Denominator
 from steptax.app.compute.measure import Level, Measure
-from steptax.app.compute.timeline import Timeline
 from steptax.app.compute.waterfall import make_waterfall
-from steptax.app.compute.waterfall_rows import Labels, Waterfall
+from steptax.app.compute.waterfall_rows import Waterfall
 from steptax.app.errors import IntegrityError, UserError
 from steptax.app.views.bill import NO_STARTS, has_starts, job_waterfall
 from steptax.app.views.fleet_load import FEW_JOBS, by_job, load_jobs
+from steptax.app.views.kept import Kept
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.price import NO_WORLD, RELATIVE_TIME
+from steptax.app.views.record_bills import (
+    NO_DEVICES,
+    JobBill,
+    record_bill,
+    too_long,
+    until_its_record,
+)
 from steptax.app.views.sharing import claims_in, may_overlap
 from steptax.app.views.workspace import Workspace
 
 #: Bills kept: they hold no steps, so many fit.
 KEPT_BILLS = 20_000
-NOT_STARTED = "it has not started"
-NO_DEVICES = "it held no devices"
-NO_TIMES = "its record has neither start and end nor GPU-hours"
-NO_GPUS = "its record does not say how many devices it held"
-NO_END = "it has no end on record, and no steps or events tell until when it ran"
-#: Nothing holds devices for longer: a start or an end of zero, or of the year 9999, is a blank.
-LONGEST_US = 10 * 366 * 24 * GPU_US_PER_HOUR
-_LABELS = ("team", "project", "cluster", "owner")
 _ROWS = ("steps", "ops", "ranks", "events")
 
-
-@dataclass(frozen=True)
-class JobBill:
-    """A job's bill over its whole life, or why there is none."""
-
-    job_id: str
-    bill: Waterfall | None
-    reason: str = ""
-    undated: str = ""
-    """Why its hours cannot be placed in time, though they are known; empty if they can."""
-    lost: tuple[Lost, ...] = ()
-    """Devices that its record claims and the bill of another job holds."""
-
-
 _cache: OrderedDict[tuple[str, str, str], JobBill] = OrderedDict()
+#: By lake the record of each job and the bill that is made after it alone.
+_of_records: OrderedDict[str, dict[str, tuple[dict[str, Any], JobBill]]] = OrderedDict()
+_KEPT_LAKES = 4
+#: By the version of a lake's rows the bills that were asked for, by job and what it lost.
+_unchanged: Kept[dict[tuple[str, tuple[Lost, ...]], tuple[dict[str, Any], JobBill]]] = Kept(4)
 _lock = Lock()
 
 
@@ -67,8 +55,7 @@ def job_bills(
     is one of ``jobs`` or another one of the lake.
 
     ``loaded`` are jobs whose steps are in memory already, over all of their steps. A bill is kept
-    by the version of its job's data, so that a job that does not grow is billed once per process;
-    one that rests on the job's record alone is made in no time and is not kept.
+    by the version of its job's data, so that a job that does not grow is billed once per process.
     """
     alone = _each_alone(ws, jobs, loaded or {})
     lost = _lost(ws, jobs, alone)
@@ -77,14 +64,6 @@ def job_bills(
         return alone
     shared = {one.job_id: one for one in _each_alone(ws, again, loaded or {}, lost)}
     return [shared.get(one.job_id, one) for one in alone]
-
-
-def held_span(one: JobBill) -> Span | None:
-    """From when to when a job held devices; None where that is not known."""
-    if one.bill is None or one.undated or one.bill.timeline is None:
-        return None
-    start, end = one.bill.timeline.span_us
-    return (start, end) if end > start else None
 
 
 def devices_lost(ws: Workspace, job: dict[str, Any]) -> tuple[Lost, ...]:
@@ -101,7 +80,10 @@ def _lost(
 ) -> dict[str, tuple[Lost, ...]]:
     """What others hold of the devices of ``jobs``, whose bills so far are ``alone``."""
     claims = claims_in(ws)
-    spans = {one.job_id: span for one in alone if (span := held_span(one)) is not None}
+    claiming = {claim.job_id for claim in claims.known}
+    if not claiming:
+        return {}
+    spans = {o.job_id: s for o in alone if o.job_id in claiming and (s := o.span) is not None}
     near = claims.sharing(spans)
     if not near:
         return {}
@@ -114,8 +96,8 @@ def _lost(
             if other["job_id"] in near - chosen and any(may_overlap(other, job) for job in mine)
         ]
         for one in _each_alone(ws, others, {}):
-            if (span := held_span(one)) is not None:
-                spans[one.job_id] = span
+            if one.span is not None:
+                spans[one.job_id] = one.span
     return lost_devices(claims, {job: spans[job] for job in near if job in spans})
 
 
@@ -130,14 +112,22 @@ def _each_alone(
     folders = {name: set(ws.lake.job_ids(name)) for name in _ROWS}
     rich = set().union(*(folders[name] for name in ("steps", "ops", "events")))
     told = [job for job in jobs if job["job_id"] in rich]
-    keys = {job["job_id"]: _key(ws, job, folders, lost) for job in told}
-    found: dict[str, JobBill] = {}
+    # While nothing in the lake changes, no bill does: thousands of keys need not be made.
+    versions = tuple(ws.lake.version(name) for name in _ROWS) if told else ()
+    same = _unchanged.get((ws.key, versions), dict)
+    found = {
+        job["job_id"]: known[1]
+        for job in told
+        if (known := same.get((job["job_id"], lost.get(job["job_id"], ())))) and known[0] is job
+    }
+    asked = [job for job in told if job["job_id"] not in found]
+    keys = {job["job_id"]: _key(ws, job, folders, lost) for job in asked}
     with _lock:
         for job_id, key in keys.items():
             if key in _cache:
                 _cache.move_to_end(key)
                 found[job_id] = _cache[key]
-    missing = [job for job in told if job["job_id"] not in found]
+    missing = [job for job in asked if job["job_id"] not in found]
     if missing:
         made = _make(ws, missing, loaded, lost)
         found |= made
@@ -146,10 +136,38 @@ def _each_alone(
                 _cache[keys[job_id]] = one
             while len(_cache) > KEPT_BILLS:
                 _cache.popitem(last=False)
-    of_record = _RecordBills()
-    return [
-        found.get(job["job_id"]) or of_record.bill(job, lost.get(job["job_id"], ())) for job in jobs
-    ]
+    for job in asked:
+        same[job["job_id"], lost.get(job["job_id"], ())] = job, found[job["job_id"]]
+    of_record = _record_bills(ws)
+    bills = []
+    for job in jobs:
+        job_id = job["job_id"]
+        told_bill = found.get(job_id)
+        own = lost.get(job_id)
+        if told_bill is not None:
+            bills.append(told_bill)
+        else:
+            bills.append(_bill(job, {}, {}, None, own) if own else _kept(of_record, job))
+    return bills
+
+
+def _record_bills(ws: Workspace) -> dict[str, tuple[dict[str, Any], JobBill]]:
+    with _lock:
+        found = _of_records.setdefault(ws.key, {})
+        _of_records.move_to_end(ws.key)
+        while len(_of_records) > _KEPT_LAKES:
+            _of_records.popitem(last=False)
+        return found
+
+
+def _kept(kept: dict[str, tuple[dict[str, Any], JobBill]], job: dict[str, Any]) -> JobBill:
+    """The bill after the record alone; rows of one version of the jobs are the same objects."""
+    known = kept.get(job["job_id"])
+    if known is not None and known[0] is job:
+        return known[1]
+    made = record_bill(job)
+    kept[job["job_id"]] = job, made
+    return made
 
 
 def of_allocated(bill: Waterfall) -> Waterfall:
@@ -174,39 +192,7 @@ def _key(
     job_id = str(job["job_id"])
     record = repr(sorted((k, v) for k, v in job.items() if k != "ingested_at_us"))
     versions = [ws.lake.version(name, job_id) if job_id in folders[name] else "-" for name in _ROWS]
-    return str(ws.root), job_id, "-".join([record, *versions, repr(lost.get(job_id, ()))])
-
-
-class _RecordBills:
-    """Bills of jobs of which nothing but their record is known.
-
-    They differ by whose they are, when and how many devices, and by nothing else: all is made
-    after the first one, which a fleet of a hundred thousand jobs of a scheduler's log needs.
-    """
-
-    def __init__(self) -> None:
-        self._first: Waterfall | None = None
-
-    def bill(self, job: dict[str, Any], lost: Sequence[Lost] = ()) -> JobBill:
-        """The bill of one job."""
-        if lost:
-            return _bill(job, {}, {}, None, lost)
-        made = _plan(job)
-        if made.reason:
-            return JobBill(made.job_id, None, made.reason)
-        start, end, gpus = (int(made.record[key]) for key in ("start_us", "end_us", "world_size"))
-        first = self._first
-        if first is None or first.source is None or end <= start:
-            one = _bill(job, {}, {}, None)
-            if one.bill is not None and end > start:
-                self._first = one.bill
-            return one
-        line = Timeline(*(np.array([v]) for v in (start, end, State.UNEXPLAINED, gpus)))
-        labels = Labels(made.job_id, *(job.get(name) for name in _LABELS))
-        bill = make_waterfall(
-            replace(first.source, timeline=line), line, replace(first, labels=labels)
-        )
-        return JobBill(made.job_id, bill, undated=made.undated)
+    return ws.key, job_id, "-".join([record, *versions, repr(lost.get(job_id, ()))])
 
 
 def _make(
@@ -257,111 +243,41 @@ def _bill(
     executed = steps.get(job_id)
     unplaced = ""
     if loaded is not None and loaded.matrix.time_is_relative:
-        return JobBill(job_id, None, RELATIVE_TIME)
+        return JobBill(job_id, reason=RELATIVE_TIME)
     if loaded is not None and loaded.world_is_unknown:
-        return JobBill(job_id, None, NO_WORLD)
+        return JobBill(job_id, reason=NO_WORLD)
     if executed is None or not has_starts(executed):
         # The record alone still tells how long devices were held.
         unplaced = NO_STARTS if loaded is not None else ""
         executed, loaded = None, None
     undated = ""
-    if reason := _too_long(job):
-        return JobBill(job_id, None, reason)
+    if reason := too_long(job):
+        return JobBill(job_id, reason=reason)
     if executed is None:
-        job = _until_its_record(job)
+        job = until_its_record(job)
     if executed is None and not told:
-        plan = _plan(job)
-        job, undated = plan.record, plan.undated
-        if plan.reason:
-            return JobBill(job_id, None, unplaced or plan.reason)
+        alone = record_bill(job)
+        if alone.held is None:
+            return JobBill(job_id, reason=unplaced or alone.reason)
+        held, undated = alone.held, alone.undated
+        span = {"start_us": held.start_us, "end_us": held.end_us, "world_size": held.gpus}
+        job = {**job, **span, "state": None}
     try:
         bill, _ = job_waterfall(job, told, executed, loaded, lost)
     except (UserError, IntegrityError) as error:
         reason = f"{error.message} ({error.hint})" if error.hint else error.message
-        return JobBill(job_id, None, reason)
+        return JobBill(job_id, reason=reason)
     if unplaced:
         bill = replace(bill, no_useful=unplaced)
     return JobBill(job_id, bill, undated=undated, lost=tuple(lost))
 
 
-def _too_long(job: Mapping[str, Any]) -> str:
-    """Why a job cannot have held devices for as long as its record says; empty if it can."""
-    start, end = job.get("start_us"), job.get("end_us")
-    if start is None or end is None or end - start <= LONGEST_US:
-        return ""
-    years = (end - start) / (365.25 * 24 * GPU_US_PER_HOUR)
-    return f"its record says that it ran for {years:,.0f} years: its start or its end is wrong"
-
-
-def _until_its_record(job: dict[str, Any]) -> dict[str, Any]:
-    """A job that ran when its record was written ends, for its bill, where the record leaves it.
-
-    The record says so by the GPU-hours that it states for the devices that the job held.
-    """
-    start, end, gpus = job.get("start_us"), job.get("end_us"), job.get("world_size")
-    hours = job.get("gpu_hours")
-    if start is None or end is not None or not gpus or not hours:
-        return job
-    end_us = start + round(hours * GPU_US_PER_HOUR / gpus)
-    return {**job, "end_us": end_us, "state": None}  # of a job that runs an end would not count
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """How a job of which only the record is known can be billed."""
-
-    job_id: str
-    record: dict[str, Any]
-    undated: str = ""
-    reason: str = ""
-    """Why it cannot."""
-
-
-def _plan(job: dict[str, Any]) -> _Plan:
-    """What a job's record alone is worth.
-
-    GPU-hours that a record states without dates, or without devices, still are hours that were
-    held: they count as one device for that long, and in no month.
-    """
-    job = _until_its_record(job)
-    job_id = str(job["job_id"])
-    start, end, gpus = job.get("start_us"), job.get("end_us"), job.get("world_size")
-    if job.get("time_basis") == "relative":
-        return _Plan(job_id, job, reason=RELATIVE_TIME)
-    if gpus == 0:
-        return _Plan(job_id, job, reason=NO_DEVICES)
-    if reason := _too_long(job):
-        return _Plan(job_id, job, reason=reason)
-    if start is not None and end is not None and gpus:
-        return _Plan(job_id, job)
-    hours = job.get("gpu_hours")
-    if hours:
-        lacks = "start and end" if start is None or end is None else "how many devices it held"
-        undated = f"its record states {hours:,.6g} GPU-hours, but not {lacks}"
-        end = round(hours * GPU_US_PER_HOUR)
-        span = {"start_us": 0, "end_us": end, "world_size": 1, "state": None}
-        return _Plan(job_id, {**job, **span}, undated)
-    if hours == 0:
-        return _Plan(job_id, job, reason=NO_DEVICES)
-    if start is None:
-        pending = job.get("state") == "pending"
-        return _Plan(job_id, job, reason=NOT_STARTED if pending else NO_TIMES)
-    return _Plan(job_id, job, reason=NO_END if end is None else NO_GPUS)
-
-
 def record_hours(job: dict[str, Any]) -> Measure:
-    """GPU-hours of a job of which only the record is known: those of its bill, which is not made.
-
-    ``job`` is a row of ``Workspace.jobs()``. A hundred thousand of them take half a second.
-    """
-    made = _plan(job)
-    if made.reason == NO_DEVICES:
+    """GPU-hours of a job of which only the record is known, a row of ``Workspace.jobs()``."""
+    one = record_bill(job)
+    if one.reason == NO_DEVICES:
         return Measure(0.0, "GPU-hours", level=Level.LOG)
-    if made.reason:
-        return Measure.missing("GPU-hours", made.reason, level=Level.LOG)
-    start, end, gpus = (int(made.record[key]) for key in ("start_us", "end_us", "world_size"))
-    hours = max(end - start, 0) * gpus / GPU_US_PER_HOUR
-    return Measure(hours, "GPU-hours", level=Level.LOG)
+    return one.gpu_hours or Measure.missing("GPU-hours", one.reason, level=Level.LOG)
 
 
 def told_jobs(ws: Workspace) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from steptax.app.compute.fleet_failures import FailureRate
 from steptax.app.compute.fleet_slow import FailSlowRow, Spread
-from steptax.app.compute.fleet_states import SizeRow, StateRow
+from steptax.app.compute.fleet_states import GroupRow, StateRow
 from steptax.app.compute.measure import Measure
 from steptax.app.views.models import Price
 
@@ -62,6 +62,17 @@ class Places:
 
 
 @dataclass(frozen=True)
+class InventoryRow:
+    """Nodes of one cluster with the same device, as an inventory lists them."""
+
+    cluster: str
+    gpu_model: str | None
+    """None: the nodes have no device, or it is not told."""
+    nodes: int
+    devices: int
+
+
+@dataclass(frozen=True)
 class Capacity:
     """Devices that were there and not used, as far as anything tells."""
 
@@ -74,6 +85,8 @@ class Capacity:
     utilisation: Measure
     devices: int
     hosts: int
+    inventory: tuple[InventoryRow, ...] = ()
+    """What there is, whether or not a job ran on it or a monitor looked."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +110,8 @@ class FleetView:
 
     sentence: str
     coverage: str
+    only: str
+    """Which jobs were chosen, in words; empty for all."""
     price: Price
     jobs: int
     gpu_hours: Measure
@@ -104,7 +119,9 @@ class FleetView:
     metrics: dict[str, Measure]
     losses: tuple[LossRow, ...]
     states: tuple[StateRow, ...]
-    sizes: tuple[SizeRow, ...]
+    sizes: tuple[GroupRow, ...]
+    groups: dict[str, tuple[GroupRow, ...]]
+    """By team, project, cluster and month of start, where any job states one."""
     rate: FailureRate
     fail_slow: tuple[FailSlowRow, ...]
     causes: tuple[tuple[str, int, float | None], ...]

@@ -37,6 +37,7 @@ from steptax.app.views.price import NO_PRICE, price_text
 from steptax.app.views.workspace import Workspace
 
 US_PER_S = 1_000_000
+_US_PER_DAY = 86_400 * US_PER_S
 NO_BILL = "no bill is connected: the charges table is empty"
 
 
@@ -56,6 +57,8 @@ class Money:
     charges: tuple[Mapping[str, Any], ...] = field(default=())
     prices: tuple[PriceUsed, ...] = ()
     """List prices that stand in for a bill."""
+    rates: Mapping[str, Decimal] = field(default_factory=dict)
+    """Price of each job, USD per GPU-hour, where prices stand in for a bill."""
 
 
 def money_of(
@@ -66,11 +69,14 @@ def money_of(
     window: tuple[int, int] | None,
     *,
     whole: Sequence[Waterfall],
+    records: Sequence[str] = (),
     lost: Mapping[str, Sequence[Lost]] | None = None,
     rules: BillRules | None = None,
     offers: OfferFilter | None = None,
 ) -> Money:
     """What each of ``bills`` costs; ``jobs`` are their records.
+
+    ``records`` are jobs beside them that are priced by their ``rates``, where no bill is connected.
 
     ``whole`` are the bills of all jobs whose time is known, not cut by ``window``: they tell how
     many devices a resource has. ``lost`` are devices that a job claims and another one holds.
@@ -86,10 +92,12 @@ def money_of(
     if charges.num_rows:
         rules = rules or read_rules(ws.settings.bill_rules)
         money = _by_bill(ws, charges, bills, whole, price, window, lost or {}, rules)
-        rates = _rates(load_offers(ws), bills, jobs, price, offers)
+        named = [str(bill.labels.job_id) for bill in bills]
+        rates = _rates(load_offers(ws), named, jobs, price, offers)
         said = (*delivery_notes(ws), *money.warnings, *_uncharged(bills, money, rates))
         return replace(money, warnings=said)
-    rates = _rates(load_offers(ws), bills, jobs, price, offers)
+    named = [*(str(bill.labels.job_id) for bill in bills), *records]
+    rates = _rates(load_offers(ws), named, jobs, price, offers)
     by_job = {
         str(bill.labels.job_id): exact_usd(bill.total_gpu_us / US_PER_S, rate)
         for bill in bills
@@ -98,11 +106,12 @@ def money_of(
     listed = sum(one.jobs for one in rates.used)
     return Money(
         by_job,
-        USD if by_job else None,
-        _price_basis(price, listed, len(by_job) - listed, len(bills)),
+        USD if rates.of_job else None,
+        _price_basis(price, listed, len(rates.of_job) - listed, len(named)),
         _nothing(NO_BILL),
         warnings=(*delivery_notes(ws), *rates.unclear),
         prices=rates.used,
+        rates=rates.of_job,
     )
 
 
@@ -117,7 +126,7 @@ class _Rates:
 
 def _rates(
     known: Sequence[Offer],
-    bills: Sequence[Waterfall],
+    names: Sequence[str],
     jobs: Mapping[str, Mapping[str, Any]],
     price: Decimal | None,
     wanted: OfferFilter | None,
@@ -126,9 +135,17 @@ def _rates(
     of_job: dict[str, Decimal] = {}
     used: Counter[Offer] = Counter()
     unclear: dict[str, None] = {}
-    for bill in bills:
-        name = str(bill.labels.job_id)
-        offer, reason = list_price(known, jobs.get(name, {}), wanted)
+    if not known:
+        return _Rates({} if price is None else dict.fromkeys(names, price), (), ())
+    asked: dict[tuple[Any, int | None], tuple[Offer | None, str]] = {}
+    for name in names:
+        job = jobs.get(name, {})
+        start = job.get("start_us")
+        # Prices hold for days, so that jobs of one device and one day have the same one.
+        same = job.get("gpu_model"), None if start is None else start // _US_PER_DAY
+        if same not in asked:
+            asked[same] = list_price(known, job, wanted)
+        offer, reason = asked[same]
         if reason:
             unclear[reason] = None
         if offer is not None:

@@ -9,23 +9,28 @@ from typing import Any
 from steptax.app.compute.fleet_offenders import Offender, Placed, offenders
 from steptax.app.compute.fleet_states import size_class
 from steptax.app.compute.xid import xid_meaning
+from steptax.app.queries.python_rows import python_rows
 from steptax.app.views.fleet_facts import Facts
 from steptax.app.views.fleet_models import PlaceRow, Places
+from steptax.app.views.kept import Kept
 from steptax.app.views.workspace import Workspace
 
 HOST, DEVICE = "host", "device"
 FAILURES, FAIL_SLOW, XIDS = "failures", "fail-slow", "Xids"
-NO_PLACES = "no source tells on which {}s jobs ran (ranks with a {})"
+NO_PLACES = {
+    HOST: "no source tells on which hosts jobs ran (ranks with a host, a scheduler's list of them)",
+    DEVICE: "no source tells on which devices jobs ran (ranks with a device)",
+}
 NO_SAMPLES = "no samples of devices are connected, so that their Xids are unknown"
 
-#: By job the ranks at each place.
-Ranks = Mapping[str, Mapping[str, int]]
+#: By job the part of its ranks at each place.
+Shares = Mapping[str, Mapping[str, float]]
 
 
 def repeat_offenders(ws: Workspace, facts: Facts) -> tuple[Places, ...]:
     """Failures and fail-slow by host and by device, and Xids by host."""
-    rows = ws.engine.run("fleet_job_devices").to_pylist() if ws.lake.segments("ranks") else []
-    hosts, devices = _ranks(rows, "host"), _ranks(rows, "gpu_uuid")
+    key = ws.key, ws.lake.version("ranks"), ws.lake.version("jobs")
+    hosts, devices = _kept.get(key, lambda: _places(ws))
     named = _named_places(ws, facts)
     return (
         _failures(HOST, hosts, facts, named),
@@ -36,13 +41,28 @@ def repeat_offenders(ws: Workspace, facts: Facts) -> tuple[Places, ...]:
     )
 
 
-def _ranks(rows: Iterable[Mapping[str, Any]], column: str) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = defaultdict(dict)
+#: Where the ranks of all jobs ran: a file per job to read.
+_kept: Kept[tuple[Shares, Shares]] = Kept(2)
+
+
+def _places(ws: Workspace) -> tuple[Shares, Shares]:
+    """Ranks by job and host, as they say or as the scheduler does, and by job and device."""
+    hosts = python_rows(ws.engine.run("fleet_hosts"))
+    rows = python_rows(ws.engine.run("fleet_job_devices")) if ws.lake.segments("ranks") else []
+    return _shares(hosts, "host"), _shares(rows, "gpu_uuid")
+
+
+def _shares(rows: Iterable[Mapping[str, Any]], column: str) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
         if row[column] is None:
             continue
         own = found[row["job_id"]]
-        own[row[column]] = own.get(row[column], 0) + int(row["rank_count"])
+        own[row[column]] = own.get(row[column], 0.0) + row["rank_count"]
+    for own in found.values():
+        whole = sum(own.values())
+        for place, count in own.items():
+            own[place] = count / whole
     return found
 
 
@@ -62,49 +82,53 @@ def _named_places(ws: Workspace, facts: Facts) -> dict[str, list[list[dict[str, 
 
 def _failures(
     kind: str,
-    ranks: Ranks,
+    ranks: Shares,
     facts: Facts,
     named: Mapping[str, list[list[dict[str, Any]]]],
 ) -> Places:
     if not ranks:
-        return Places(kind, FAILURES, (), 0, NO_PLACES.format(kind, kind))
+        return Places(kind, FAILURES, (), 0, NO_PLACES[kind])
     column = "host" if kind == HOST else "gpu_uuid"
     placed = []
     for fact in facts.jobs:
         own = ranks.get(fact.job_id)
         if not own or not fact.gpu_hours or fact.failures is None:
             continue
+        failed = named.get(fact.job_id)
+        if failed is None:
+            placed.append(Placed(size_class(fact.gpus), fact.gpu_hours, own, fact.failures))
+            continue
         at: Counter[str] = Counter()
         told = 0
-        for places in named.get(fact.job_id, ()):
+        for places in failed:
             at_once = {str(p[column]) for p in places if p.get(column)} & own.keys()
             at.update(at_once)
             told += bool(at_once)
         shared = fact.failures - min(told, fact.failures)
-        placed.append(Placed(size_class(fact.gpus), fact.gpu_hours, _shares(own), shared, at))
+        placed.append(Placed(size_class(fact.gpus), fact.gpu_hours, own, shared, at))
     if not placed:
         reason = "of no job with known places it is known whether it failed, and its GPU-hours"
         return Places(kind, FAILURES, (), 0, reason)
     return _rows(kind, FAILURES, offenders(placed), "GPU-hours", {})
 
 
-def _fail_slow(kind: str, ranks: Ranks, facts: Facts) -> Places:
+def _fail_slow(kind: str, ranks: Shares, facts: Facts) -> Places:
     told = [f for f in facts.slow if f.reason is None]
     if not told:
         reasons = Counter(f.reason for f in facts.slow if f.reason).most_common(1)
         reason = reasons[0][0] if reasons else "no job has per-rank steps"
         return Places(kind, FAIL_SLOW, (), 0, reason)
     if not ranks:
-        return Places(kind, FAIL_SLOW, (), 0, NO_PLACES.format(kind, kind))
+        return Places(kind, FAIL_SLOW, (), 0, NO_PLACES[kind])
     placed = []
     for fact in told:
         own = ranks.get(fact.job_id)
         if own and fact.gpu_hours:
             where = [set(e.hosts if kind == HOST else e.devices) for e in fact.episodes if e.ranks]
             at = Counter(place for places in where for place in places)
-            placed.append(Placed(size_class(fact.gpus), fact.gpu_hours, _shares(own), at=dict(at)))
+            placed.append(Placed(size_class(fact.gpus), fact.gpu_hours, own, at=dict(at)))
     if not placed:
-        return Places(kind, FAIL_SLOW, (), 0, NO_PLACES.format(kind, kind))
+        return Places(kind, FAIL_SLOW, (), 0, NO_PLACES[kind])
     causes = _causes(kind, facts)
     return _rows(kind, FAIL_SLOW, offenders(placed), "GPU-hours", causes)
 
@@ -152,11 +176,6 @@ def _xid_text(codes: Mapping[int, int]) -> str:
         f"Xid {code}{f' on {n} devices' if n > 1 else ''} ({xid_meaning(code).action})"
         for code, n in sorted(codes.items())
     )
-
-
-def _shares(ranks: Mapping[str, int]) -> dict[str, float]:
-    whole = sum(ranks.values())
-    return {place: count / whole for place, count in ranks.items()}
 
 
 def _rows(

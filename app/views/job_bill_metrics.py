@@ -61,12 +61,7 @@ def _usd_per_billion_tokens(
         return Measure.missing("USD", RELATIVE_TIME, level=spend.level)
     if spend.value is None:
         return Measure.missing("USD", spend.reason or "the spend is not known", level=spend.level)
-    tokens = None
-    if matrix.tokens is not None and not np.isnan(matrix.tokens).all():
-        # A recorded rank may stand for a whole group of paid ones.
-        tokens = float(np.nansum(matrix.tokens)) * float(matrix.weight)
-    elif loaded.job.get("tokens_per_step"):
-        tokens = float(loaded.job["tokens_per_step"]) * len(matrix.steps)
+    tokens = tokens_of(loaded)
     if not tokens:
         return Measure.missing("USD", "the tokens of a step are not on record", level=spend.level)
     return Measure(
@@ -76,3 +71,14 @@ def _usd_per_billion_tokens(
         inputs=("price", "tokens"),
         warnings=warnings,
     )
+
+
+def tokens_of(loaded: LoadedJob) -> float | None:
+    """Tokens of the recorded steps, of all ranks; None where they are not on record."""
+    matrix = loaded.matrix
+    if matrix.tokens is not None and not np.isnan(matrix.tokens).all():
+        # A recorded rank may stand for a whole group of paid ones.
+        return float(np.nansum(matrix.tokens)) * float(matrix.weight)
+    if loaded.job.get("tokens_per_step"):
+        return float(loaded.job["tokens_per_step"]) * len(matrix.steps)
+    return None

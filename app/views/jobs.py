@@ -15,7 +15,7 @@ from steptax.app.compute.steps import without_inconsistent
 from steptax.app.compute.straggler import analyse_stragglers
 from steptax.app.compute.straggler_result import StragglerResult
 from steptax.app.views.card import dominant_loss
-from steptax.app.views.fleet_jobs import NO_DEVICES, JobBill, job_bills
+from steptax.app.views.fleet_jobs import job_bills
 from steptax.app.views.fleet_load import load_jobs
 from steptax.app.views.job_metrics import job_metrics
 from steptax.app.views.ledger import ledger_lines
@@ -23,9 +23,13 @@ from steptax.app.views.links import with_links
 from steptax.app.views.load import LoadedJob, load_job
 from steptax.app.views.models import JobSummary
 from steptax.app.views.price import dollars, price_view
+from steptax.app.views.record_bills import NO_DEVICES, JobBill
 from steptax.app.views.workspace import Workspace
 
 NO_STEPS = "no per-rank steps are stored for this job"
+_NO_TAX = Ratio.missing("ratio", NO_STEPS, level=Level.LOG)
+_NO_HOURS_BACK = Measure.missing("GPU-hours", NO_STEPS, level=Level.LOG)
+_NO_DOLLARS_BACK = Measure.missing("USD", NO_STEPS, level=Level.LOG)
 #: Analyses kept: a finished job is analysed once, not at every look.
 KEPT_ANALYSES = 500
 
@@ -72,7 +76,7 @@ def analyse_jobs(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[Analysed
 
 
 def _key(ws: Workspace, job: dict[str, Any]) -> tuple[str, str, str]:
-    return str(ws.root), job["job_id"], ws.version(job["job_id"])
+    return ws.key, job["job_id"], ws.version(job["job_id"])
 
 
 def _known(key: tuple[str, str, str]) -> Analysed | None:
@@ -114,8 +118,9 @@ def whole_hours(bill: JobBill, steps: Measure | None) -> Measure:
     """GPU-hours of a whole job: of its bill, else of all its recorded ``steps``, else unknown."""
     if bill.reason == NO_DEVICES:
         return Measure(0.0, "GPU-hours", level=Level.LOG, inputs=("world_size",))
-    if bill.bill is not None:
-        return bill.bill.goodput.gpu_hours
+    hours = bill.gpu_hours
+    if hours is not None:
+        return hours
     if steps is not None:
         return steps
     return Measure.missing("GPU-hours", bill.reason, level=Level.LOG)
@@ -149,9 +154,9 @@ def summarise(
             **common,
             gpu_hours=hours,
             spend_usd=dollars(hours, cost),
-            straggler_tax=Ratio.missing("ratio", NO_STEPS, level=Level.LOG),
-            recoverable_gpu_hours=Measure.missing("GPU-hours", NO_STEPS, level=Level.LOG),
-            recoverable_usd=Measure.missing("USD", NO_STEPS, level=Level.LOG),
+            straggler_tax=_NO_TAX,
+            recoverable_gpu_hours=_NO_HOURS_BACK,
+            recoverable_usd=_NO_DOLLARS_BACK,
             dominant_cause="unknown: " + NO_STEPS,
             coverage="job record only",
         )

@@ -14,6 +14,7 @@ from steptax.app.compute.learning_record import LossRecord, paid_since
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.rows import Floats, Ints
 from steptax.app.format import format_measure, format_value
+from steptax.app.views.extent import loss_by_step
 from steptax.app.views.price import NO_PRICE, NO_WORLD, RELATIVE_TIME
 from steptax.app.views.whatif_models import Known, Numbers
 from steptax.app.views.workspace import Workspace
@@ -156,7 +157,7 @@ def loss_record(ws: Workspace, job_id: str, *, price: Decimal | None) -> LossRec
     ``price`` is in USD per GPU-hour. Raises NotFoundError for an unknown job.
     """
     job = ws.job(job_id)
-    steps = ws.engine.run("loss_by_step", job_id=job_id)
+    steps = loss_by_step(ws, job_id)
     printed = ws.engine.run("printed_loss", job_id=job_id)
     has_steps = steps.num_rows > 0 and steps["loss"].null_count < steps.num_rows
     has_printed = printed.num_rows > 0 and printed["loss"].null_count < printed.num_rows

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
+from steptax.app.compute.buckets import OPEN
 from steptax.app.compute.cost import exact_usd, split_to_cents
 from steptax.app.compute.ledger import OVERLAP, TITLES, Ledger, share_of
 from steptax.app.format import format_share, format_value
+from steptax.app.views.fleet_bill_models import USD, FleetBill
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.models import LedgerLine
 from steptax.app.views.price import NO_WORLD, RELATIVE_TIME
@@ -31,6 +33,25 @@ def ledger_lines(ledger: Ledger, *, relative: bool) -> tuple[LedgerLine, ...]:
             row.note or None,
         )
         for row in ledger.rows
+    )
+
+
+def bill_lines(bill: FleetBill) -> tuple[LedgerLine, ...]:
+    """The whole bill as a ledger, from what was paid to what was useful; none without a bill."""
+    if bill.total is None:
+        return ()
+    return tuple(
+        LedgerLine(
+            line.bucket,
+            line.title,
+            line.gpu_seconds,
+            line.share,
+            line.cost if bill.currency == USD else None,
+            # Of what is not explained nobody knows that it is lost.
+            line.is_loss and line.bucket not in OPEN,
+            line.note,
+        )
+        for line in bill.total.lines
     )
 
 

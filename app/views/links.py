@@ -53,7 +53,7 @@ def judged(
         return replace(result, verdict=replace(verdict, notes=(*verdict.notes, *notes)))
     excess_us = None if transfer_us is None else transfer_us * worst.saved_ratio
     costly = excess_us is not None and excess_us >= rules.worker_excess_ratio * step_us
-    if verdict.kind not in (Kind.NONE, Kind.MOVING) or not costly or excess_us is None:
+    if verdict.kind not in (Kind.NONE, Kind.MOVING, Kind.PASSED) or not costly or excess_us is None:
         more = (_rank_text(worst, None, None), *notes)
         return replace(result, verdict=replace(verdict, notes=(*verdict.notes, *more)))
     ranks = tuple(one.ranks[0] for one in found.ranks)

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 
 from steptax.app.compute.steps import StepMatrix, build_matrix
 from steptax.app.errors import NotFoundError
+from steptax.app.views.extent import step_numbers, step_span
 from steptax.app.views.models import Window
 from steptax.app.views.workspace import Workspace
 
 #: Rank rows that one view may load; beyond it the window is cut, and says so.
-MAX_ROWS = 20_000_000
+MAX_ROWS = 2_097_152
 
 _COLUMNS = (
     "start_us",
@@ -62,7 +63,7 @@ def load_job(ws: Workspace, job: dict[str, Any], *, last_steps: int | None) -> L
     """
     job_id = job["job_id"]
     places = {row["rank"]: row for row in ws.engine.run("rank_places", job_id=job_id).to_pylist()}
-    span = ws.engine.run("step_span", job_id=job_id).to_pylist()[0]
+    span = step_span(ws, job_id)
     if span["row_count"]:
         return _from_steps(ws, job, places, span, last_steps)
     if ws.lake.segments("ops", job_id):
@@ -87,11 +88,11 @@ def _from_steps(
     begin, note = first, None
     if asked < last - first + 1:
         # Step numbers may have gaps (one in ten is logged, say): count stored steps, not numbers.
-        numbers = ws.engine.run("step_numbers", job_id=job["job_id"])["step"].to_numpy()
+        numbers = step_numbers(ws, job["job_id"])["step"].to_numpy()
         begin = int(numbers[max(0, len(numbers) - asked)])
     affordable = MAX_ROWS // ranks
     if min(asked, int(span["steps"])) > affordable:
-        numbers = ws.engine.run("step_numbers", job_id=job["job_id"])["step"].to_numpy()
+        numbers = step_numbers(ws, job["job_id"])["step"].to_numpy()
         begin = int(numbers[-affordable])
         note = (
             f"the last {affordable:,} of {span['steps']:,} steps: all of them are more than "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -13,6 +14,18 @@ from steptax.app.compute.measure import Measure
 from steptax.app.views.cause_models import FindingRow
 from steptax.app.views.comparison_models import Blame, Comparison
 from steptax.app.views.report_models import Beside, Reports
+from steptax.app.views.review_models import (
+    AnomalyRow,
+    EmptyPeriod,
+    FixFirst,
+    ForecastRow,
+    LearningRow,
+    ReviewCard,
+    ShowbackRow,
+    SilentSource,
+    VarianceView,
+    WeekRow,
+)
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -65,6 +78,7 @@ class Coverage:
 
     text: str
     ranks_reporting: int
+    """That report still, of a job that runs; else those that did."""
     ranks_expected: int
     steps_used: int
     steps_total: int
@@ -351,6 +365,10 @@ class JobSummary:
     recoverable_usd: Measure
     dominant_cause: str
     coverage: str
+    trend: str | None = None
+    """Of its straggler tax: rising, level or falling, from and to; None where it is not known."""
+    culprit: str | None = None
+    """Who makes the others wait for good; None where nobody is known to."""
 
 
 @dataclass(frozen=True)
@@ -387,11 +405,46 @@ class ExecutiveView:
     kpis: tuple[Kpi, ...]
     ledger: tuple[LedgerLine, ...]
     ledger_note: str
-    jobs: tuple[JobSummary, ...]
+    jobs: Sequence[JobSummary]
+    """What can be won back first; made when they are looked at."""
     by_team: tuple[dict[str, Any], ...]
     by_period: tuple[PeriodRow, ...]
     coverage: str
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
+    cards: tuple[ReviewCard, ...]
+    fix_first: FixFirst | None
+    compared: str
+    """What the changes of the cards are of and against, in words; empty where nothing is."""
+    weeks: tuple[WeekRow, ...]
+    variance: VarianceView | None
+    no_variance: str
+    """Why there is none."""
+    anomalies: tuple[AnomalyRow, ...]
+    anomaly_note: str
+    """The rule, or why none can be told."""
+    showback: Mapping[str, tuple[ShowbackRow, ...]]
+    """By team, project, cluster and owner."""
+    unallocated: ShowbackRow
+    """What was paid for and held by no job."""
+    learning: tuple[LearningRow, ...]
+    learning_note: str
+    forecasts: tuple[ForecastRow, ...]
+    forecast_note: str
+    """What they assume, or why there are none."""
+    silent: tuple[SilentSource, ...]
+    empty: EmptyPeriod | None
+    """What to connect, where the period has no data."""
+
+    def as_json(self) -> dict[str, Any]:
+        """As ``steptax executive`` prints it."""
+        return dict(vars(self)) | {
+            "jobs": list(self.jobs),
+            "ledger": [line.as_json() for line in self.ledger],
+            "metrics": {kpi.metric_id: kpi.measure for kpi in self.kpis},
+            "cards": [card.as_json() for card in self.cards],
+            "weeks": [week.as_json() for week in self.weeks],
+            "showback": {level: list(rows) for level, rows in self.showback.items()},
+        }
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import lru_cache
 
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.views.models import Price
@@ -21,6 +22,7 @@ def price_text(usd_per_gpu_hour: Decimal) -> str:
     return f"${cents if cents == exact else exact:,f} per GPU-hour"
 
 
+@lru_cache(maxsize=64)
 def price_view(usd_per_gpu_hour: Decimal | None, note: str | None = None) -> Price:
     """Name the price and who set it."""
     if usd_per_gpu_hour is None:

@@ -11,7 +11,7 @@ import numpy as np
 from steptax.app.compute.trace_breakdown import DeviceWork, Work
 
 if TYPE_CHECKING:  # a job needs no reader of traces
-    from steptax.connectors.kineto import Timeline
+    from steptax.connectors.kineto.timeline import Timeline
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,9 @@ class RankWork:
 
 def work_of_file(path: Path) -> RankWork:
     """What the device did in the trace ``path``; InputError where it cannot be read."""
-    from steptax.connectors.base import Options
-    from steptax.connectors.kineto import KinetoConnector
+    from steptax.connectors.kineto.reading import read_timeline
 
-    told = KinetoConnector().timeline(path, Options())
+    told = read_timeline(path)
     notes = list(told.notes)
     if not told.whole:
         notes.append("parts of the trace are lost or damaged: its times are lower bounds")
@@ -61,13 +60,10 @@ def work_of_file(path: Path) -> RankWork:
 
 
 def _device(told: Timeline) -> DeviceWork:
-    from steptax.connectors.kineto import DEVICE, Kind
-    from steptax.connectors.kineto.arrays import to_arrow, to_numpy
+    from steptax.connectors.kineto.fields import DEVICE, Kind
 
     events = told.events
-    on_device = np.isin(events.kind, [int(k) for k in DEVICE])
-    rows = np.flatnonzero(on_device)
-    name = events.table["name"].combine_chunks().filter(to_arrow(on_device))
+    rows = np.flatnonzero(np.isin(events.kind, [int(k) for k in DEVICE]))
     kinds = np.full(max(Kind) + 1, int(Work.COPY))
     kinds[Kind.KERNEL], kinds[Kind.COMM] = int(Work.COMPUTE), int(Work.COMMUNICATION)
     place = told.steps.at(events.launch_ns[rows])
@@ -77,8 +73,8 @@ def _device(told: Timeline) -> DeviceWork:
         kind=kinds[events.kind[rows]],
         start_ns=events.start_ns[rows],
         end_ns=events.end_ns[rows],
-        name=to_numpy(name.indices),
-        names=tuple(str(n) for n in name.dictionary.to_pylist()),
+        name=events.table.column("name")[rows],
+        names=events.table.texts,
         stream=stream.astype(np.int64),
         streams=tuple(map(str, streams.tolist())),
         step=number[place],

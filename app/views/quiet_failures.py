@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from steptax.app.compute.arrival import arrivals
 from steptax.app.compute.measure import Measure
-from steptax.app.compute.quiet_failures import StalledGpus, SyncStalls, stalled_gpus, sync_stalls
+from steptax.app.compute.quiet_failures import (
+    StalledGpus,
+    SyncStalls,
+    stalled_gpus,
+    sync_stalls,
+    warm_up,
+)
 from steptax.app.compute.rows import Floats, row_max
 from steptax.app.compute.steps import StepMatrix, without_inconsistent
 from steptax.app.compute.straggler import analyse_stragglers
 from steptax.app.format import format_measure
+from steptax.app.views.extent import step_summary
 from steptax.app.views.load import load_job
+from steptax.app.views.price import RELATIVE_TIME
 from steptax.app.views.workspace import Workspace
 
+_T = TypeVar("_T", SyncStalls, StalledGpus)
 STRAGGLERS, STALLS, STALLED = "Stragglers", "Synchronisation stalls", "Stalled GPUs"
 
 
@@ -71,9 +80,11 @@ def quiet_failures(ws: Workspace, job_id: str, *, last_steps: int | None = 500) 
     told = result.basis.unknown is None and result.ranks is not None
     relative = part.time_is_relative
     step_us = row_max(part.duration_us)
-    wait_us = arrivals(part, result.basis).wait_us if told and not relative else None
+    wait_us = arrivals(part, result.basis).wait_us if told else None
     stalls = sync_stalls(part.steps, wait_us, step_us)
     stalled = _stalled(ws, job_id, part, step_us)
+    if relative:
+        stalls, stalled = _without_times(stalls), _without_times(stalled)
     return QuietFailures(
         job_id,
         _sentence(result.tax_ratio, stalls, stalled),
@@ -105,7 +116,7 @@ def quiet_failures(ws: Workspace, job_id: str, *, last_steps: int | None = 500) 
 def _stalled(ws: Workspace, job_id: str, part: StepMatrix, step_us: Floats) -> StalledGpus:
     relative = part.time_is_relative
     input_us = part.phases.get("input")
-    rows = ws.engine.run("step_summary", job_id=job_id)
+    rows = step_summary(ws, job_id)
     numbers = {
         name: np.array(rows[name].to_pylist(), dtype=float)
         for name in ("attempt", "step", "start_us", "duration_us")
@@ -115,14 +126,28 @@ def _stalled(ws: Workspace, job_id: str, part: StepMatrix, step_us: Floats) -> S
         bool(known.any()) and not relative and bool(np.isfinite(numbers["start_us"][known]).all())
     )
     order = np.lexsort((numbers["step"][known], numbers["attempt"][known]))
+    attempts = numbers["attempt"][known][order].astype(np.int64)
+    duration_us = numbers["duration_us"][known][order]
+    warm = warm_up(attempts, duration_us)
     return stalled_gpus(
-        numbers["attempt"][known][order].astype(np.int64),
+        attempts,
         numbers["start_us"][known][order] if has_starts else None,
-        np.empty(0) if relative else numbers["duration_us"][known][order],
+        duration_us,
         _saves_us(ws, job_id, part),
         input_us=None if input_us is None else row_max(input_us),
         window_us=step_us,
+        is_warm_up=np.isin(part.steps, numbers["step"][known][order][warm]),
     )
+
+
+def _without_times(found: _T) -> _T:
+    """The same without absolute times, which normalised durations do not tell; counts hold."""
+    gone: dict[str, Any] = {
+        field.name: Measure.missing(value.unit, RELATIVE_TIME)
+        for field in fields(found)
+        if isinstance(value := getattr(found, field.name), Measure) and value.unit in ("s", "ms")
+    }
+    return replace(found, **gone)
 
 
 def _saves_us(ws: Workspace, job_id: str, part: StepMatrix) -> list[float]:

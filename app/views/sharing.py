@@ -23,7 +23,7 @@ _lock = Lock()
 
 def claims_in(ws: Workspace) -> Claims:
     """The devices that more than one job names, or that are on a host that more than one names."""
-    key = str(ws.root), ws.lake.version("ranks")
+    key = ws.key, ws.lake.version("ranks")
     with _lock:
         if key in _cache:
             _cache.move_to_end(key)

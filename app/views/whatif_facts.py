@@ -110,7 +110,7 @@ class Facts:
         }
 
     def _overlap(self, over_ms: float, step_ms: float) -> Measure:
-        """The rest where the parts exceed the step; nothing where clocks and rounding explain it."""
+        """The rest where the parts exceed the step; none where clocks explain it."""
         text = f"the measured parts overlap the step by {over_ms:.3g} ms"
         if over_ms > CLOCKS_DIFFER_RATIO * step_ms:
             return self.none("ms", text)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from steptax.app.errors import NotFoundError
-from steptax.app.lake import Lake
+from steptax.app.lake import Lake, ScopedLake, lake_at
 from steptax.app.lake.commits import Commit
-from steptax.app.queries import DuckEngine
+from steptax.app.queries import Engine, EngineName, open_engine
+from steptax.app.queries.python_rows import python_rows
 from steptax.app.settings import Settings
+from steptax.app.views.kept import Kept
+
+#: Job rows of a few lakes, or of views of one: of fifty thousand they take a quarter second.
+_rows: Kept[list[dict[str, Any]]] = Kept(4)
 
 
 @dataclass(frozen=True)
@@ -18,7 +24,7 @@ class Workspace:
     """One lake and one engine; safe to share between threads."""
 
     lake: Lake
-    engine: DuckEngine
+    engine: Engine
     settings: Settings
 
     @property
@@ -26,11 +32,20 @@ class Workspace:
         """Root of the lake."""
         return self.lake.root
 
+    @property
+    def key(self) -> str:
+        """What tells this lake, as its reader sees it, from every other: the key of any cache."""
+        return f"{self.root}\n{self.lake.scope}"
+
     def jobs(self) -> list[dict[str, Any]]:
-        """Job rows, newest start first; jobs without a record of their own come last."""
-        rows: list[dict[str, Any]] = self.engine.run("job_list").to_pylist()
-        known = {row["job_id"] for row in rows}
-        unlisted = (self.job_ids_with_steps() | self.job_ids_with_collectives()) - known
+        """Job rows, newest start first; jobs without a record of their own come last.
+
+        The rows are shared with every other reader: they must not be changed.
+        """
+        key = self.key, self.lake.version("jobs")
+        rows = _rows.get(key, lambda: python_rows(self.engine.run("job_list")))
+        unlisted = self.job_ids_with_steps() | self.job_ids_with_collectives()
+        unlisted -= {row["job_id"] for row in rows}
         return rows + [{"job_id": job} for job in sorted(unlisted)]
 
     def job_ids(self) -> list[str]:
@@ -69,14 +84,26 @@ class Workspace:
 
     def ingests(self, job_id: str | None = None) -> list[Commit]:
         """Ingests that gave rows of the job (all without one), oldest first."""
-        found = [c for c in self.lake.commits.all().values() if c.kind == "ingest"]
-        if job_id is not None:
-            found = [c for c in found if job_id in c.detail.get("job_ids", ())]
-        return sorted(found, key=lambda c: c.created_us)
+        found = self.lake.ingests()
+        return [c for c in found if job_id is None or job_id in c.detail.get("job_ids", ())]
 
 
-def open_workspace(lake: Path | str | None = None) -> Workspace:
-    """Open the lake that is named, or the installation's; NotFoundError where there is none."""
+def open_workspace(
+    lake: Path | str | None = None,
+    *,
+    teams: Iterable[str] | None = None,
+    engine: EngineName | None = None,
+    master: str | None = None,
+) -> Workspace:
+    """Open the lake that is named, or the installation's; NotFoundError where there is none.
+
+    ``engine`` and ``master`` are else the installation's. With ``teams`` nothing but what those
+    teams may see is in it, whatever is asked.
+    """
     settings = Settings()
-    store = Lake(lake if lake is not None else settings.lake)
-    return Workspace(store, DuckEngine(store), settings)
+    root = lake if lake is not None else settings.lake
+    store = lake_at(root) if teams is None else ScopedLake(root, teams)
+    engine = engine or settings.engine
+    if engine == "spark":
+        master = master or settings.spark_master
+    return Workspace(store, open_engine(store, engine, master), settings)

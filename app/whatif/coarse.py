@@ -18,7 +18,7 @@ from steptax.app.compute.arrival import Arrivals, arrivals
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.peers import peer_median
 from steptax.app.compute.recover import saved_us
-from steptax.app.compute.rows import Floats
+from steptax.app.compute.rows import Floats, column_mean
 from steptax.app.compute.steps import StepMatrix, build_matrix, without_inconsistent
 from steptax.app.compute.straggler import analyse_stragglers
 from steptax.app.compute.straggler_result import Kind, StragglerResult
@@ -42,6 +42,7 @@ _PATTERNS = {
     Kind.WORKER: PatternKind.WORKER,
     Kind.STAGE: PatternKind.STAGE,
     Kind.MOVING: PatternKind.EVERYWHERE,
+    Kind.PASSED: PatternKind.EVERYWHERE,
     Kind.NONE: PatternKind.NONE,
     Kind.UNTELLABLE: PatternKind.UNTELLABLE,
 }
@@ -112,7 +113,7 @@ def coarse_of_trace(trace: Trace) -> Coarse:
 
 def worst_places(coarse: Coarse, count: int) -> npt.NDArray[np.intp]:
     """Positions of the ``count`` ranks with the largest mean excess, largest first."""
-    excess = np.nan_to_num(coarse.excess_us.mean(axis=0), nan=-np.inf)
+    excess = np.nan_to_num(column_mean(coarse.excess_us), nan=-np.inf)
     return np.argsort(-excess, kind="stable")[:count].astype(np.intp)
 
 

@@ -151,6 +151,7 @@ class Watch(threading.Thread):
 def run(plan: Plan, folder: Path) -> Outcome:
     """Run it in ``folder``, which is empty."""
     lake, token = folder / "lake", folder / "token"
+    token.touch(0o600)
     token.write_text(secrets.token_hex(16))
     collector = CollectorProcess(lake, token)
     collector.start()

@@ -47,6 +47,8 @@ class Found:
     cause: str | None = None
     confidence: float | None = None
     """In the cause, where one is named."""
+    duty_ratio: float | None = None
+    """Share of the steps from first to last in which they are slow, where that is said."""
 
 
 def matrix_of(job: FaultJob) -> StepMatrix:
@@ -100,6 +102,7 @@ def steptax(job: FaultJob, matrix: StepMatrix) -> list[Found]:
             f.detected_step,
             None if f.cause.cause is None else f.cause.cause.value,
             None if f.cause.cause is None else f.cause.confidence,
+            None if f.in_steps is None else f.in_steps[0] / f.in_steps[1],
         )
         for f in told.findings
     ]

@@ -47,8 +47,13 @@ SCOPES = {
     "network": "job",
     "checkpoint": "job",
     "launch_bound": "job",
+    "kernel": "rank",
 }
-CAUSES = tuple(SCOPES)
+#: Slow compute that nothing which is recorded tells the cause of: it may not be named.
+UNNAMED = frozenset({"kernel"})
+CAUSES = tuple(cause for cause in SCOPES if cause not in UNNAMED)
+#: How a fault that comes and goes comes: at random steps, every so many, or in bursts.
+PATTERNS = ("random", "periodic", "bursts")
 DEVICE_CAUSES = ("thermal", "power_cap", "clocks", "ecc", "pcie", "xid", "nvlink")
 #: Causes that are there from the first step to the last.
 _ALWAYS = frozenset({"stage", "launch_bound", "checkpoint", "gc_moving", "sequence_moving"})
@@ -106,6 +111,11 @@ NOISES = (
     Noise("usual", 0.010, 0.008, 0.003, 0.05),
     Noise("loud", 0.025, 0.010, 0.008, 0.12),
 )
+#: Noise in which small excesses cannot be told: false alarms count all the same.
+ROUGH_NOISES = (
+    Noise("harsh", 0.10, 0.010, 0.008, 0.12),
+    Noise("wild", 0.30, 0.010, 0.008, 0.12),
+)
 
 
 @dataclass(frozen=True)
@@ -121,6 +131,10 @@ class Fault:
     """Mean time that is lost in a step, as a share of the healthy step."""
     signals: bool = True
     """Whether what settles the cause is recorded."""
+    duty_ratio: float = 1.0
+    """Share of its steps in which it is there."""
+    pattern: str = ""
+    """Of ``PATTERNS`` where it comes and goes."""
 
     @property
     def scope(self) -> str:
@@ -151,6 +165,10 @@ class Plan:
     steps: int
     noise: Noise
     faults: tuple[Fault, ...] = ()
+    decoys: tuple[Fault, ...] = ()
+    """What devices show signs of and is not there."""
+    lost_ratio: float = 0.0
+    """Share of the rows of ``steps`` that were lost on the way."""
 
 
 @dataclass(eq=False)
@@ -174,7 +192,11 @@ class FaultJob:
         """Long columns of the ``steps`` table."""
         step, rank = np.indices(self.columns["duration_us"].shape)
         long: dict[str, NDArray[Any]] = {"step": step.ravel(), "rank": rank.ravel()}
-        return long | {name: values.ravel() for name, values in self.columns.items()}
+        long |= {name: values.ravel() for name, values in self.columns.items()}
+        if not self.plan.lost_ratio:
+            return long
+        kept = np.random.default_rng(self.plan.seed).random(step.size) >= self.plan.lost_ratio
+        return {name: values[kept] for name, values in long.items()}
 
 
 def ranks_of(shape: Shape) -> dict[str, NDArray[np.int64]]:
@@ -247,10 +269,10 @@ class _Maker:
         ends = np.cumsum(columns["duration_us"], axis=0)
         columns["start_us"] = _START_US + np.rint(ends - columns["duration_us"])
         columns = {name: np.rint(values) for name, values in columns.items()}
-        samples = device_samples(self.plan.faults, columns["start_us"], g)
+        samples = device_samples((*self.plan.faults, *self.plan.decoys), columns["start_us"], g)
         job = FaultJob(self.plan, columns, self._places(), samples, self._events(columns))
         for fault in self.plan.faults:
-            if not fault.signals:
+            if not fault.signals and fault.cause not in UNNAMED:
                 _hide(job, _SETTLED_BY[fault.cause])
         return job
 
@@ -267,7 +289,8 @@ class _Maker:
         shared = _smooth(g.normal(0.0, 0.5 * noise.sd_ratio, (steps, hosts)), 0.8)
         pace = 1.0 + _smooth(g.normal(0.0, 0.002, (steps, 1)), 0.98)
         work = silicon * g.lognormal(0.0, noise.sd_ratio, self.size) * pace
-        work *= 1.0 + shared[:, self.at["host"]] + self.attention_ratio * (sequences - 1.0)
+        varied = 1.0 + shared[:, self.at["host"]] + self.attention_ratio * (sequences - 1.0)
+        work *= np.maximum(varied, 0.2)
         work *= self._tails(self.size)
         if self.plan.shape.pp > 1:
             # The first stage embeds, the last one has the loss: never quite the same work.
@@ -328,6 +351,12 @@ class _Maker:
             ramp = np.minimum(1.0, (np.arange(len(rows)) + 1) / g.integers(5, 30))
             grown *= (ramp / ramp.mean())[:, None]
         grown *= g.lognormal(0.0, 0.05, shape)
+        if fault.pattern:
+            there = _comes_and_goes(fault, len(rows), g)
+            grown *= (there / there.mean())[:, None]
+            name = {"gc": "gc", "input_loader": "input"}.get(fault.cause, "compute")
+            parts[name][cells] += grown
+            return
         if fault.cause in ("host_cpu", "launch_bound"):
             parts["host"][cells] += amount * g.gamma(4.0, 0.25, shape)
         elif fault.cause == "pcie":
@@ -387,6 +416,22 @@ class _Maker:
             }
             for s in saved
         ]
+
+
+def _comes_and_goes(fault: Fault, steps: int, g: np.random.Generator) -> Floats:
+    """[S] 1 in the steps of a fault in which it is there, at least one of them; else 0."""
+    there = np.zeros(steps)
+    if fault.pattern == "random":
+        there[g.random(steps) < fault.duty_ratio] = 1.0
+    elif fault.pattern == "periodic":
+        there[:: max(2, round(1.0 / fault.duty_ratio))] = 1.0
+    else:
+        length = int(g.integers(5, 16))
+        period = round(length / fault.duty_ratio)
+        there[np.arange(steps) % period < length] = 1.0
+    if not there.any():
+        there[0] = 1.0
+    return there
 
 
 def _hide(job: FaultJob, what: str) -> None:

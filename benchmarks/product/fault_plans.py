@@ -10,7 +10,10 @@ from steptax.benchmarks.product.fault_jobs import (
     CAUSES,
     GPUS_PER_HOST,
     NOISES,
+    PATTERNS,
+    ROUGH_NOISES,
     SCOPES,
+    UNNAMED,
     Fault,
     Plan,
     Shape,
@@ -20,13 +23,21 @@ from steptax.benchmarks.product.fault_jobs import (
 #: Excess of the faults that are scored, shares of the step; and of those too small to be asked for.
 EXCESS_RANGE = (0.05, 0.6)
 SMALL_RANGE = (0.015, 0.04)
-#: A fault that is scored lasts at least so many steps.
+#: A fault that is scored lasts at least so many steps; one that comes and goes takes longer.
 LEAST_STEPS = 50
+LEAST_STEPS_NOW_AND_THEN = 150
+DUTY_RANGE = (0.12, 0.45)
+#: Windows of no more steps than this are short ones.
+SHORT_STEPS = 120
+LOST_RANGE = (0.001, 0.01)
 _DECOYED = ("gc", "input_loader", "host_cpu", "sequence", "pcie")
 _DATA = (Shape(8), Shape(16), Shape(32), Shape(64), Shape(256))
 _MIXED = (Shape(8, 2, 4), Shape(8, 4, 1), Shape(16, 4, 2), Shape(8, 4, 8), Shape(16, 2, 8))
 _EXPERTS = (Shape(16, experts=4), Shape(32, experts=8), Shape(16, 2, 2, experts=4))
 _LARGE = (Shape(1024), Shape(32, 8, 8), Shape(64, 8, 8), Shape(4096))
+_MANY = (Shape(64), Shape(256), Shape(32, 4, 4), Shape(1024))
+_NOW_AND_THEN = ("gc", "input_loader", "kernel")
+_SIGNS = ("thermal", "power_cap", "ecc", "xid")
 _WIDE = (Shape(32), Shape(64), Shape(256), Shape(16, 4, 2), Shape(8, 4, 8))
 
 
@@ -42,13 +53,24 @@ class Setting:
     """Jobs with a fault too small to be asked for."""
     decoys: int
     """Jobs with a fault on a rank whose device shows signs of another one that costs nothing."""
+    unnamed: int
+    """Jobs with a rank that is slow for no recorded reason, and devices that look odd: another
+    rank's, all of them, its own long before, its own long after."""
+    now_and_then: int
+    """Jobs with a fault that comes and goes: slow in fewer than half of the steps."""
+    lost: int
+    """Jobs of 64 to 1,024 ranks of which rows were lost, half of them healthy."""
+    short: int
+    """Healthy jobs of 20 to 120 steps."""
+    rough: int
+    """Jobs per rough noise with a fault, and as many without."""
     large: int
     """Jobs of 1,024 to 4,096 ranks, half of them healthy."""
     steps: tuple[int, int]
 
 
-SMALL = Setting(1, 6, 3, 2, 2, 0, (240, 320))
-FULL = Setting(3, 30, 16, 8, 16, 2, (240, 900))
+SMALL = Setting(1, 4, 2, 1, 2, 2, 3, 1, 5, 1, 0, (240, 320))
+FULL = Setting(3, 30, 16, 8, 16, 16, 24, 12, 40, 10, 2, (240, 900))
 
 
 def plans(setting: Setting, seed: int) -> list[Plan]:
@@ -74,6 +96,22 @@ def plans(setting: Setting, seed: int) -> list[Plan]:
         shape = _LARGE[int(g.integers(len(_LARGE)))]
         causes = [] if i % 2 else [str(g.choice(single))]
         out.append(_plan(g, setting, causes, shape=shape))
+    # Drawn after all others, so that these are what they were.
+    out += [_unnamed(g, setting, i) for i in range(setting.unnamed)]
+    out += [_now_and_then(g, setting, i) for i in range(setting.now_and_then)]
+    for i in range(setting.lost):
+        shape = _MANY[int(g.integers(len(_MANY)))]
+        plan = _plan(g, setting, [] if i % 2 else [str(g.choice(single))], shape=shape)
+        out.append(replace(plan, lost_ratio=float(np.exp(g.uniform(*np.log(LOST_RANGE))))))
+    every_noise = (*NOISES, *ROUGH_NOISES)
+    for i in range(setting.short):
+        plan = _plan(g, setting, [], shape=_DATA[int(g.integers(len(_DATA)))])
+        noise = every_noise[i % len(every_noise)]
+        out.append(replace(plan, steps=int(g.integers(20, SHORT_STEPS + 1)), noise=noise))
+    for noise in ROUGH_NOISES:
+        for i in range(2 * setting.rough):
+            causes = [] if i % 2 else [str(g.choice(single))]
+            out.append(replace(_plan(g, setting, causes), noise=noise))
     return out
 
 
@@ -104,7 +142,42 @@ def _with_decoy(g: np.random.Generator, plan: Plan) -> Plan:
     (fault,) = plan.faults
     sign = str(g.choice(("thermal", "power_cap", "ecc", "xid")))
     decoy = Fault(sign, fault.ranks, fault.first, fault.last, 0.0)
-    return replace(plan, faults=(fault, decoy))
+    return replace(plan, decoys=(decoy,))
+
+
+def _unnamed(g: np.random.Generator, setting: Setting, i: int) -> Plan:
+    """Slow compute of one rank, and signs of devices that explain nothing."""
+    plan = _plan(g, setting, ["kernel"], signals=False)
+    (fault,) = plan.faults
+    everybody = tuple(range(plan.shape.ranks))
+    other = (int((fault.ranks[0] + g.integers(1, plan.shape.ranks)) % plan.shape.ranks),)
+    last = plan.steps - 1
+    late = min(last, fault.first + 40)
+    decoy = (
+        Fault(str(g.choice(_SIGNS)), other, fault.first, fault.last, 0.0),
+        Fault(str(g.choice(_SIGNS[:2])), everybody, fault.first, fault.last, 0.1),
+        Fault(str(g.choice(_SIGNS)), fault.ranks, 0, last, 0.0),
+        Fault(str(g.choice(_SIGNS[2:])), fault.ranks, late, last, 0.0),
+    )[i % 4]
+    if i % 4 == 2 and fault.first == 0:
+        # From the first step on, nothing tells an old sign from a new one.
+        return plan
+    return replace(plan, decoys=(decoy,))
+
+
+def _now_and_then(g: np.random.Generator, setting: Setting, i: int) -> Plan:
+    cause = _NOW_AND_THEN[i % len(_NOW_AND_THEN)]
+    plan = _plan(g, setting, [cause], signals=cause not in UNNAMED)
+    (fault,) = plan.faults
+    first = min(fault.first, plan.steps - LEAST_STEPS_NOW_AND_THEN)
+    fault = replace(
+        fault,
+        first=first,
+        last=max(fault.last, first + LEAST_STEPS_NOW_AND_THEN - 1),
+        duty_ratio=float(g.uniform(*DUTY_RANGE)),
+        pattern=PATTERNS[i // len(_NOW_AND_THEN) % len(PATTERNS)],
+    )
+    return replace(plan, faults=(fault,))
 
 
 def _shape(g: np.random.Generator, causes: list[str]) -> Shape:

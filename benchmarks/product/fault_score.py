@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from steptax.benchmarks.product.fault_detectors import Found
-from steptax.benchmarks.product.fault_jobs import Fault, FaultJob
+from steptax.benchmarks.product.fault_jobs import ROUGH_NOISES, Fault, FaultJob
 from steptax.benchmarks.product.fault_plans import EXCESS_RANGE, LEAST_STEPS
 
 #: What a detector may call the cause of a fault; most have one name.
@@ -26,6 +26,8 @@ OVERLAP_RATIO = 0.5
 class Score:
     """Counts over jobs; see ``figures``."""
 
+    counts_rough: bool = False
+    """Whether faults in rough noise count, where small ones cannot be told; alarms always do."""
     names_causes: bool = True
     """A detector that never says why has no figures about causes: it did not abstain either."""
 
@@ -50,16 +52,20 @@ class Score:
     confidences: list[float] = field(default_factory=list)
     """Of the causes that are named of faults."""
     to_detect: list[int] = field(default_factory=list)
+    """Of faults of ranks; one that was missed counts with all its steps."""
+    duty_errors: list[float] = field(default_factory=list)
+    """Of faults that come and go: duty as said less duty as made."""
     confused: Counter[str] = field(default_factory=Counter)
     by_cause: dict[str, Counter[str]] = field(default_factory=dict)
 
     def add(self, job: FaultJob, found: Sequence[Found]) -> None:
         """Count what a detector ``found`` in ``job``."""
         alarms = [f for f in found if f.scope in ("ranks", "stage") and f.ranks]
-        # On a rank basis, so that a group of eight counts like eight ranks for every detector.
+        # On a rank basis, so that a group of eight counts like eight ranks for every detector. An
+        # alarm is true of a rank that is at fault in most of the steps that it is about.
         for alarm in alarms:
             blamed = set().union(
-                *(fault.ranks for fault in job.truth if _touch(fault, alarm)), set()
+                *(fault.ranks for fault in job.truth if _explains(fault, alarm)), set()
             )
             right = len(blamed & set(alarm.ranks))
             self.true_alarms += right
@@ -70,6 +76,8 @@ class Score:
             self.healthy_wide_alarms += sum(f.scope == "job" for f in found)
             self.healthy_steps += steps
             self.healthy_rank_steps += steps * ranks
+        if job.plan.noise in ROUGH_NOISES and not self.counts_rough:
+            return
         for fault in job.truth:
             if fault.excess_ratio >= EXCESS_RANGE[0] and fault.steps >= LEAST_STEPS:
                 self._fault(fault, found, alarms)
@@ -81,8 +89,13 @@ class Score:
             seen = set().union(*(a.ranks for a in mine), set()) & set(fault.ranks)
             self.found += len(seen)
             self.missed += len(fault.ranks) - len(seen)
-            if mine and fault.scope != "stage":
-                self.to_detect.append(max(0, min(a.detected for a in mine) - fault.first))
+            said = [a.duty_ratio for a in mine if a.duty_ratio is not None]
+            if fault.pattern and said:
+                self.duty_errors.append(said[0] - fault.duty_ratio)
+            if fault.scope != "stage":
+                # Whoever misses the hard ones would be fast at the others: a miss took all of it.
+                begun = min((a.detected for a in mine), default=fault.last + 1)
+                self.to_detect.append(max(0, begun - fault.first))
             mine.sort(key=lambda a: -len(set(a.ranks) & set(fault.ranks)))
         else:
             scopes = ("moving",) if fault.scope == "moving" else ("job",)
@@ -137,27 +150,34 @@ class Score:
             "abstention": _share(self.abstained, absent),
             "steps_to_detect_p50": _quantile(self.to_detect, 0.5),
             "steps_to_detect_p90": _quantile(self.to_detect, 0.9),
+            "duty_error_p50": _quantile([abs(e) for e in self.duty_errors], 0.5),
             "false_alarms_per_1000_healthy_steps": _rate(
                 self.healthy_alarms, self.healthy_steps, 1_000
             ),
             "false_alarms_per_100000_healthy_rank_steps": _rate(
                 self.healthy_alarms, self.healthy_rank_steps, 100_000
             ),
+            # A detector that never speaks of a whole job does not keep silent about healthy ones.
             "job_wide_false_alarms_per_1000_healthy_steps": _rate(
                 self.healthy_wide_alarms, self.healthy_steps, 1_000
-            ),
+            )
+            if knows
+            else None,
             "faulty_ranks": self.found + self.missed,
             "healthy_rank_steps": self.healthy_rank_steps,
         }
 
 
-def _touch(fault: Fault, alarm: Found) -> bool:
-    return min(fault.last, alarm.last) >= max(fault.first, alarm.first)
+def _shared(fault: Fault, alarm: Found) -> int:
+    return min(fault.last, alarm.last) - max(fault.first, alarm.first) + 1
+
+
+def _explains(fault: Fault, alarm: Found) -> bool:
+    return _shared(fault, alarm) >= OVERLAP_RATIO * (alarm.last - alarm.first + 1)
 
 
 def _covers(fault: Fault, alarm: Found) -> bool:
-    shared = min(fault.last, alarm.last) - max(fault.first, alarm.first) + 1
-    return shared >= OVERLAP_RATIO * min(fault.steps, alarm.last - alarm.first + 1)
+    return _shared(fault, alarm) >= OVERLAP_RATIO * min(fault.steps, alarm.last - alarm.first + 1)
 
 
 def _share(part: int, whole: int) -> float | None:
@@ -168,5 +188,5 @@ def _rate(count: int, whole: int, per: int) -> float | None:
     return count * per / whole if whole else None
 
 
-def _quantile(values: Sequence[int], share: float) -> float | None:
+def _quantile(values: Sequence[float], share: float) -> float | None:
     return float(np.quantile(values, share)) if values else None

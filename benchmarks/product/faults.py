@@ -12,14 +12,14 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from steptax.benchmarks.product.fault_detectors import DETECTORS, NAME_CAUSES, matrix_of
-from steptax.benchmarks.product.fault_jobs import make_job
-from steptax.benchmarks.product.fault_plans import FULL, SMALL, Setting, plans
+from steptax.benchmarks.product.fault_jobs import Noise, Plan, make_job
+from steptax.benchmarks.product.fault_plans import FULL, SHORT_STEPS, SMALL, Setting, plans
 from steptax.benchmarks.product.fault_score import Score
 
 #: What is asked of us; the second says whether more is better.
@@ -32,9 +32,46 @@ TARGETS: dict[str, tuple[float, bool]] = {
 }
 
 
-def run(setting: Setting, seeds: Sequence[int]) -> tuple[dict[str, Score], dict[str, float], int]:
-    """The score of every detector on the jobs of ``setting``, its seconds, and how many jobs."""
+#: Figures that are told of each group of jobs.
+_OF_GROUP = (
+    "rank_recall",
+    "rank_precision",
+    "false_alarms_per_100000_healthy_rank_steps",
+    "faulty_ranks",
+    "healthy_rank_steps",
+)
+
+
+def noise_group(noise: Noise) -> str:
+    """What jobs of that noise are called."""
+    return f"{noise.name}: a healthy rank's steps vary by {100 * noise.sd_ratio:g} %"
+
+
+def groups_of(plan: Plan) -> list[str]:
+    """The groups of jobs that ``plan`` belongs to: its noise, and what is special about it."""
+    special = {
+        "comes and goes": any(fault.pattern for fault in plan.faults),
+        "lost rows": plan.lost_ratio > 0,
+        "short window": plan.steps <= SHORT_STEPS,
+        "1,024 ranks and more": plan.shape.ranks >= 1024,
+    }
+    return [noise_group(plan.noise), *(name for name, is_it in special.items() if is_it)]
+
+
+@dataclass
+class Outcome:
+    """Scores by detector, those of groups of jobs, seconds by detector, and how many jobs."""
+
+    scores: dict[str, Score]
+    groups: dict[str, dict[str, Score]]
+    seconds: dict[str, float]
+    jobs: int
+
+
+def run(setting: Setting, seeds: Sequence[int]) -> Outcome:
+    """Every detector on the jobs of ``setting``."""
     scores = {name: Score(names_causes=name in NAME_CAUSES) for name in DETECTORS}
+    groups: dict[str, dict[str, Score]] = {}
     seconds = dict.fromkeys(DETECTORS, 0.0)
     made = [plan for seed in seeds for plan in plans(setting, seed)]
     for plan in made:
@@ -45,24 +82,22 @@ def run(setting: Setting, seeds: Sequence[int]) -> tuple[dict[str, Score], dict[
             found = detect(job, matrix)
             seconds[name] += time.perf_counter() - begun
             scores[name].add(job, found)
-    return scores, seconds, len(made)
+            for group in groups_of(plan):
+                of_group = groups.setdefault(group, {})
+                of_group.setdefault(name, Score(counts_rough=True)).add(job, found)
+    return Outcome(scores, groups, seconds, len(made))
 
 
-def report(
-    setting: Setting,
-    seeds: Sequence[int],
-    scores: dict[str, Score],
-    seconds: dict[str, float],
-    jobs: int,
-) -> dict[str, Any]:
+def report(setting: Setting, seeds: Sequence[int], outcome: Outcome) -> dict[str, Any]:
     """The whole result as it is stored."""
+    scores, seconds = outcome.scores, outcome.seconds
     ours = scores["steptax"].figures()
     return {
         "benchmark": "faults",
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "seeds": list(seeds),
         "setting": asdict(setting),
-        "jobs": jobs,
+        "jobs": outcome.jobs,
         "detectors": {
             name: score.figures() | {"seconds": round(seconds[name], 1)}
             for name, score in scores.items()
@@ -76,6 +111,13 @@ def report(
                 else (ours[name] >= target if more else ours[name] <= target),
             }
             for name, (target, more) in TARGETS.items()
+        },
+        "groups": {
+            group: {
+                name: {figure: score.figures()[figure] for figure in _OF_GROUP}
+                for name, score in by_name.items()
+            }
+            for group, by_name in outcome.groups.items()
         },
         "by_cause": {k: dict(v) for k, v in sorted(scores["steptax"].by_cause.items())},
         "confused": dict(scores["steptax"].confused.most_common()),
@@ -93,6 +135,13 @@ def as_text(result: dict[str, Any]) -> str:
     lines.append("")
     for name, row in result["targets"].items():
         lines.append(f"target {name} {row['target']:g}: {_cell(row['value'])}, met: {row['met']}")
+    lines.append("")
+    lines.append(f"{'rank recall / precision / alarms per 100,000':<48}")
+    for group, by_name in result["groups"].items():
+        cells = (
+            " / ".join(_cell(by_name[name][figure]) for figure in _OF_GROUP[:3]) for name in names
+        )
+        lines.append(f"{group:<48}" + "".join(f"{cell:>26}" for cell in cells))
     lines.append("")
     lines += [
         f"{cause:<18}" + ", ".join(f"{k} {n}" for k, n in sorted(tally.items()))
@@ -118,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     setting = SMALL if given.small else FULL
     seeds = range(given.seed, given.seed + max(1, given.times))
-    result = report(setting, seeds, *run(setting, seeds))
+    result = report(setting, seeds, run(setting, seeds))
     print(as_text(result))
     if given.out is not None:
         given.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

@@ -313,7 +313,11 @@ def _alone(*arguments: str) -> dict[str, Any]:
 
 
 def measure(month: Month, folder: Path) -> dict[str, Any]:
-    """Write the bill of ``month`` both ways, read both, divide it by team and by day."""
+    """Write the bill of ``month`` both ways, read both, divide it by team and by day.
+
+    ``again`` is the same month delivered once more, in the other format: every line of it is held
+    against the stored ones, and nothing may be added.
+    """
     table, truth = bill(month)
     known = {name: str(value) for name, value in asdict(truth).items()}
     out: dict[str, Any] = {"month": asdict(month), "truth": known}
@@ -324,9 +328,10 @@ def measure(month: Month, folder: Path) -> dict[str, Any]:
         out[name] = _alone("--read", str(path), "--lake", str(lake))
         out[name]["file_mb"] = path.stat().st_size / 1e6
     lake = folder / "lake-csv"
+    out["again"] = _alone("--read", str(folder / "focus.parquet"), "--lake", str(lake))
     out["ledgers"] = [_alone("--divide", by, "--lake", str(lake)) for by in ("team", "day")]
     cents = Decimal("0.01")
-    out["reconciles"] = all(
+    out["reconciles"] = out["again"]["accepted"] == 0 and all(
         Decimal(ledger["effective"]) == truth.effective.quantize(cents)
         and Decimal(ledger["billed"]) == truth.billed.quantize(cents)
         and sum(Decimal(ledger[part]) for part in ("jobs", "unallocated", "unexplained"))

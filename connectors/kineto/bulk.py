@@ -14,22 +14,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from steptax.connectors.kineto import names
-from steptax.connectors.kineto.arrays import texts, to_arrow, to_numpy
 from steptax.connectors.kineto.fields import (
     CATEGORIES,
+    EVENT,
     FAR_US,
     NAME_CHARACTERS,
-    SCHEMA,
-    TEXT,
+    NO_NUMBER,
     Kind,
     annotation,
     copy_kind,
     lane,
     operator,
 )
+from steptax.connectors.kineto.table import Rows, Texts
 
 #: Of an event: it is of no use, or it has to be looked at by itself.
 _USELESS, _ODD = -1, -2
@@ -45,7 +44,7 @@ _FAR = 2**62
 class Ordinary:
     """The events of one stretch that ``bulk`` took, and where those are that it left."""
 
-    table: pa.Table
+    rows: Rows
     left: list[int]
 
 
@@ -74,8 +73,11 @@ class _Entries:
         return len(self.kind) - 1
 
 
-def bulk(values: list[Any], first_row: int) -> Ordinary:
-    """Take the ordinary ones of ``values``, events whose first is number ``first_row``."""
+def bulk(values: list[Any], first_row: int, texts: Texts) -> Ordinary:
+    """Take the ordinary ones of ``values``, events whose first is number ``first_row``.
+
+    Their names get numbers in ``texts``.
+    """
     entries, kept, which, at, left = _Entries(), [], [], [], []
     seen = entries.number.get
     for place, value in enumerate(values):
@@ -94,21 +96,21 @@ def bulk(values: list[Any], first_row: int) -> Ordinary:
         elif entry == _ODD:
             left.append(place)
     if not kept:
-        return Ordinary(SCHEMA.empty_table(), left)
+        return Ordinary(np.zeros(0, EVENT), left)
     found = None
     kind = np.array(entries.kind)[which]
     if np.isin(kind, _DEVICE_KINDS).any():
         # Where a device works, its work is looked at, and not the host's.
         wanted = (kind != Kind.HOST).tolist()
         events, numbers, places = (list(compress(c, wanted)) for c in (kept, which, at))
-        found = _columns(events, numbers, places, entries, first_row)
-        if found is not None and not np.isin(to_numpy(found[0]["kind"]), _DEVICE_KINDS).any():
+        found = _columns(events, numbers, places, entries, first_row, texts)
+        if found is not None and not np.isin(found[0]["kind"], _DEVICE_KINDS).any():
             found = None  # What looked like a device's cannot be read.
-    found = found or _columns(kept, which, at, entries, first_row)
+    found = found or _columns(kept, which, at, entries, first_row, texts)
     if found is None:
-        return Ordinary(SCHEMA.empty_table(), sorted(left + at))
-    table, unusual = found
-    return Ordinary(table, sorted(left + unusual) if unusual else left)
+        return Ordinary(np.zeros(0, EVENT), sorted(left + at))
+    rows, unusual = found
+    return Ordinary(rows, sorted(left + unusual) if unusual else left)
 
 
 def _kind(category: str, name: str) -> tuple[Kind, int | None] | int:
@@ -135,7 +137,8 @@ def _columns(
     places: list[int],
     entries: _Entries,
     first_row: int,
-) -> tuple[pa.Table, list[int]] | None:
+    texts: Texts,
+) -> tuple[Rows, list[int]] | None:
     """The columns of ``kept`` and the places of those not in them; None where types are mixed."""
     which, at = np.array(entry), np.array(places)
     start, usual = _nanoseconds([e.get("ts") for e in kept])
@@ -145,10 +148,9 @@ def _columns(
         return None
     usual &= sound & (duration >= 0)
     lanes = _lanes([e.get("tid") for e in kept])
-    number, device = np.zeros(len(kept), np.int64), np.zeros(len(kept), np.int64)
-    numbered, placed = np.zeros(len(kept), bool), np.zeros(len(kept), bool)
+    number, device = np.full(len(kept), NO_NUMBER), np.full(len(kept), -1, np.int32)
     step = np.array([-1 if s is None else s for s in entries.step])[which]
-    numbered[step >= 0], number[step >= 0] = True, step[step >= 0]
+    number[step >= 0] = step[step >= 0]
     argued = np.flatnonzero(np.isin(kind, [*_DEVICE_KINDS, int(Kind.LAUNCH)]))
     if len(argued):
         on_device = kind[argued] != Kind.LAUNCH
@@ -161,35 +163,26 @@ def _columns(
         devices = _whole([a.get("device") for a in args])
         if told is None or devices is None:
             return None
-        number[argued], numbered[argued] = told
-        device[work], placed[work] = devices
-        placed &= (device >= 0) & (device < 2**31)
+        number[argued] = np.where(told[1], told[0], NO_NUMBER)
+        index, placed = devices
+        device[work] = np.where(placed & (index >= 0) & (index < 2**31), index, -1)
         lanes[work] = _lanes(streams)
         usual[work] &= np.array(["Collective name" not in a for a in args], bool)
         # A call that launched nothing is of no use.
-        usual_call = usual & ((kind != Kind.LAUNCH) | numbered)
+        usual_call = usual & ((kind != Kind.LAUNCH) | (number != NO_NUMBER))
         usual, useless = usual_call, usual & ~usual_call
     else:
         useless = np.zeros(len(kept), bool)
-    rows = np.flatnonzero(usual)
-    table = pa.table(
-        [
-            to_arrow(kind[rows].astype(np.int8)),
-            to_arrow(start[rows]),
-            to_arrow(duration[rows]),
-            to_arrow(lanes[rows]),
-            to_arrow(number[rows], numbered[rows]),
-            to_arrow(device[rows].astype(np.int32), placed[rows]),
-            pa.nulls(len(rows), pa.int64()),
-            to_arrow(at[rows] + first_row),
-            pa.DictionaryArray.from_arrays(
-                to_arrow(which[rows].astype(np.int32)), texts(entries.text)
-            ),
-            *(pa.nulls(len(rows), TEXT) for _ in range(3)),
-        ],
-        schema=SCHEMA,
-    )
-    return table, at[~usual & ~useless].tolist()
+    rows = np.zeros(np.count_nonzero(usual), EVENT)
+    codes = np.array([texts.code(text) for text in entries.text], np.int32)
+    for name, column in (
+        *(("kind", kind), ("start_ns", start), ("duration_ns", duration), ("lane", lanes)),
+        *(("number", number), ("device", device), ("row", at + first_row), ("name", codes[which])),
+    ):
+        rows[name] = column[usual]
+    for name in ("bytes", "op", "group", "dtype"):
+        rows[name] = -1
+    return rows, at[~usual & ~useless].tolist()
 
 
 def _nanoseconds(

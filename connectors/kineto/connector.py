@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import gc
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from steptax.app.errors import InputError
-from steptax.app.schema import Batch
+import pyarrow as pa
+
+from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Connector, Options, RawChunk, Run
-from steptax.connectors.kineto import repair
-from steptax.connectors.kineto.events import Columns, read_events
-from steptax.connectors.kineto.header import Header, read_header
-from steptax.connectors.kineto.pieces import (
-    Part,
-    Stretch,
-    begins_events,
-    between,
-    count_events,
-    last_cut,
-    stretches,
-)
-from steptax.connectors.kineto.run import KinetoRun, Parsed
-from steptax.connectors.kineto.timeline import Timeline
-from steptax.connectors.sources import HEAD_BYTES, head, refuse_no_text
-
-_MARKS = (b'"traceEvents"', b'"schemaVersion"', b'"distributedInfo"', b'"deviceProperties"')
-
-
-#: Where the list of events ends, behind an event that cannot be read: at the end of the file, or
-#: before a key that Kineto writes there. Lists inside of events are followed by other keys.
-_LIST_END = re.compile(
-    rb"(?<=\})\s*\]\s*\}?\s*$|"
-    rb'\]\s*,\s*"(?:traceName|displayTimeUnit|baseTimeNanoseconds|distributedInfo|INFO|'
-    rb'deviceProperties|schemaVersion|trace_id|host_name|record_shapes|with_\w+|profile_\w+)"\s*:'
-)
+from steptax.connectors.kineto.parsing import parse_stretch
+from steptax.connectors.kineto.pieces import stretches
+from steptax.connectors.kineto.reading import check_head
+from steptax.connectors.kineto.run import KinetoRun, ParsedBatch
+from steptax.connectors.sources import text_of
 
 
 class KinetoConnector(Connector):
@@ -66,17 +43,7 @@ class KinetoConnector(Connector):
 
     def probe(self, source: Path, options: Options) -> Capabilities:
         """Level 3; InputError when the head is no trace."""
-        data = head(source)
-        if data.startswith(b"PAR1"):
-            raise InputError("is Parquet", where=str(source), hint="ingest it as ops or steps")
-        refuse_no_text(data, str(source), "traces are JSON in UTF-8")
-        if begins_events(data) is None and not any(mark in data for mark in _MARKS):
-            raise InputError(
-                "is no trace of the PyTorch profiler: no traceEvents in its first "
-                f"{HEAD_BYTES >> 10} KiB",
-                where=str(source),
-                hint="give the JSON that export_chrome_trace wrote",
-            )
+        check_head(source)
         return Capabilities(
             ("ops", "steps", "collectives", "jobs", "ranks"),
             3,
@@ -91,88 +58,13 @@ class KinetoConnector(Connector):
             yield RawChunk(str(source), number, stretch)
 
     def parse(self, raw: RawChunk, options: Options) -> list[Batch]:
-        """The events of one stretch, reduced to the columns that are of use."""
-        stretch: Stretch = raw.payload
-        columns = Columns()
-        header, cut = Header(), None
-        if stretch.part is Part.HEAD:
-            header = read_header(stretch.data)
-        elif stretch.part is Part.BROKEN:
-            columns.refuse(raw.first_row, "expected the end of an event, found none", stretch.data)
-        elif stretch.part is Part.EVENTS:
-            _read_whole(stretch.data, raw.first_row, columns)
-        else:
-            header, cut = _read_last(stretch, raw.first_row, columns)
-        return [
-            Parsed(
-                "ops",
-                columns.table(),
-                tuple(columns.rejects),
-                header=header,
-                cut=cut,
-                seen=columns.seen,
-                repaired=columns.repaired,
-            )
-        ]
-
-    def timeline(self, source: Path, options: Options) -> Timeline:
-        """The events of ``source`` themselves; its rank may be unknown. InputError as ``read``."""
-        self.probe(source, options)
-        run = KinetoRun(str(source), options)
-        for raw in self.fetch(source, options):
-            for batch in self.parse(raw, options):
-                for _ in run.take(batch):
-                    pass  # Rejects: the timeline's notes count them.
-        return run.finish(nameless=True)
+        """The events of one stretch, reduced to what is of use."""
+        found = parse_stretch(raw.payload, raw.first_row)
+        rejects = tuple(
+            Reject("ops", r.reason, r.row, r.field, text_of(r.raw)) for r in found.refused
+        )
+        return [ParsedBatch("ops", pa.table({}), rejects, parsed=found)]
 
     def begin(self, source: Path, options: Options) -> Run:
         """Hold the events until the end of the file tells what they mean."""
         return KinetoRun(str(source), options)
-
-
-def _read_whole(data: bytes, first_row: int, columns: Columns) -> None:
-    """Events between commas, all at once where that works."""
-    with _without_collector():
-        events = repair.whole(data)
-        if events is not None:
-            columns.take_all(events, first_row)
-            return
-    read_events(between(data), first_row, columns)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """No search for cycles among events as they are made: they hold none, and go soon."""
-    runs = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if runs:
-            gc.enable()
-
-
-def _read_last(stretch: Stretch, first_row: int, columns: Columns) -> tuple[Header, str | None]:
-    """The last events, the keys after them, and why there may be more events that are not here."""
-    data, row = stretch.data, first_row
-    at = last_cut(data)
-    if at is not None:
-        _read_whole(data[: at[0]], row, columns)
-        row += count_events(data[: at[0]])
-        data = data[at[1] :]
-    rest = data.strip()
-    while rest[:1] not in (b"", b"]"):
-        found = repair.first(rest)
-        if found is None:
-            end = _LIST_END.search(rest)
-            reason = "in JSON, found damaged text" if end else "to its end, found the file's"
-            columns.refuse(row, f"expected an event {reason}", rest[: end.start()] if end else rest)
-            rest = rest[end.start() :].strip() if end else b""
-            break
-        columns.take(found[0], row)
-        columns.repaired += found[2]
-        # A comma here comes before an event whose beginning is damaged.
-        rest = found[1].encode().strip().removeprefix(b",").strip()
-    if rest[:1] == b"]":
-        return read_header(rest[1:]), None
-    return Header(), stretch.fault or "the file ends inside its list of events"

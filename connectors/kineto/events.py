@@ -8,54 +8,57 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from steptax.app.schema import Reject
 from steptax.connectors.kineto import names, repair
-from steptax.connectors.kineto.arrays import coded_texts, integers, to_arrow, to_numpy
 from steptax.connectors.kineto.bulk import bulk
 from steptax.connectors.kineto.fields import (
     CATEGORIES,
     DEVICE,
     NAME_CHARACTERS,
-    SCHEMA,
-    TEXT,
+    NO_NUMBER,
     Kind,
     annotation,
     lane,
     nanoseconds,
     operator,
 )
-from steptax.connectors.sources import text_of
+from steptax.connectors.kineto.table import Bools, EventTable, Rows, Texts, rows_of
+
+#: Of a text that was not accepted as much as a person is shown.
+_SHOWN_BYTES = 500
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An event, number ``row`` of its file, that was not accepted; ``raw`` is its text."""
+
+    row: int
+    reason: str
+    raw: bytes
+    field: str | None = None
 
 
 @dataclass
 class Columns:
     """Events of one stretch, and what was wrong with others."""
 
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    tables: list[pa.Table] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
+    rows: list[tuple[int, ...]] = field(default_factory=list)
+    bulks: list[Rows] = field(default_factory=list)
+    texts: Texts = field(default_factory=Texts)
+    refused: list[Refused] = field(default_factory=list)
     seen: int = 0
     repaired: int = 0
 
-    def table(self) -> pa.Table:
+    def table(self) -> EventTable:
         """The events, without host operations that lie inside of others."""
-        columns = list(zip(*self.rows, strict=True)) or [()] * len(SCHEMA)
-        arrays = [
-            coded_texts(column) if kept.type == TEXT else integers(column, kept.type)
-            for column, kept in zip(columns, SCHEMA, strict=True)
-        ]
-        table = pa.concat_tables([*self.tables, pa.table(arrays, schema=SCHEMA)])
-        return table.filter(to_arrow(outermost(table))) if len(table) else table
+        rows = np.concatenate([*self.bulks, rows_of(self.rows)])
+        return EventTable(rows[outermost(rows)], tuple(self.texts.known))
 
     def take_all(self, values: list[Any], first_row: int) -> None:
         """As ``take`` each of ``values``, the first of which is event ``first_row`` of its file."""
-        found = bulk(values, first_row)
+        found = bulk(values, first_row, self.texts)
         self.seen += len(values) - len(found.left)
-        if len(found.table):
-            self.tables.append(found.table)
+        self.bulks.append(found.rows)
         for place in found.left:
             self.take(values[place], first_row + place)
 
@@ -81,26 +84,29 @@ class Columns:
                 return
         args = _args(value)
         comm = kind in (Kind.COMM, Kind.HOST_COMM)
+        text = "" if kind is Kind.LAUNCH else str(value.get("name", ""))[:NAME_CHARACTERS]
+        device = _small(args.get("device")) if kind in DEVICE else None
+        size = names.message_bytes(op, args) if comm and op else None
+        code = self.texts.code
+        assert start is not None  # Said above, of both.
+        assert duration is not None
         self.rows.append(
             (
-                int(kind),
-                start,
-                duration,
-                _lane(value, args, kind),
-                number,
-                _small(args.get("device")) if kind in DEVICE else None,
-                names.message_bytes(op, args) if comm and op else None,
+                *(start, duration, _lane(value, args, kind)),
+                NO_NUMBER if number is None else number,
+                -1 if size is None else size,
                 row,
-                "" if kind is Kind.LAUNCH else str(value.get("name", ""))[:NAME_CHARACTERS],
-                op,
-                names.group_label(args) if comm else None,
-                _dtype(args) if comm else None,
+                -1 if device is None else device,
+                *(code(text), code(op)),
+                code(names.group_label(args) if comm else None),
+                code(_dtype(args) if comm else None),
+                int(kind),
             )
         )
 
     def refuse(self, row: int, reason: str, raw: bytes, field: str | None = None) -> None:
         """Account for an event that was not accepted."""
-        self.rejects.append(Reject("ops", reason, row, field, text_of(raw)))
+        self.refused.append(Refused(row, reason, raw[:_SHOWN_BYTES], field))
 
 
 def read_events(pieces: list[bytes], first_row: int, columns: Columns) -> None:
@@ -134,19 +140,16 @@ def read_events(pieces: list[bytes], first_row: int, columns: Columns) -> None:
         at += used
 
 
-def outermost(table: pa.Table) -> npt.NDArray[np.bool_]:
+def outermost(rows: Rows) -> Bools:
     """[N] false for host operations and regions that lie inside of another of their thread."""
-    kind = to_numpy(table["kind"])
-    keep = np.ones(len(table), bool)
+    keep = np.ones(len(rows), bool)
     for which in (Kind.HOST, Kind.REGION):
-        rows = np.flatnonzero(kind == which)
-        if len(rows) < 2:
+        at = np.flatnonzero(rows["kind"] == which)
+        if len(at) < 2:
             continue
-        start, duration, lane = (
-            to_numpy(table[c])[rows] for c in ("start_ns", "duration_ns", "lane")
-        )
+        start, duration, lane = (rows[c][at] for c in ("start_ns", "duration_ns", "lane"))
         for one in np.unique(lane):
-            mine = rows[lane == one]
+            mine = at[lane == one]
             begin = start[lane == one]
             end = begin + duration[lane == one]
             order = np.lexsort((-end, begin))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
 from steptax.connectors.kineto import names
 
@@ -57,23 +57,26 @@ CATEGORIES = {
 }
 DEVICE = (Kind.KERNEL, Kind.COMM, Kind.H2D, Kind.COPY, Kind.MEMSET)
 
-TEXT = pa.dictionary(pa.int32(), pa.string())
-SCHEMA = pa.schema(
+#: What is kept of an event; absent are ``NO_NUMBER`` as number, and -1 as device, bytes or code.
+#: The codes of name, op, group and dtype index the texts of the table.
+EVENT = np.dtype(
     [
-        ("kind", pa.int8()),
-        ("start_ns", pa.int64()),
-        ("duration_ns", pa.int64()),
-        ("lane", pa.int64()),
-        ("number", pa.int64()),
-        ("device", pa.int32()),
-        ("bytes", pa.int64()),
-        ("row", pa.int64()),
-        ("name", TEXT),
-        ("op", TEXT),
-        ("group", TEXT),
-        ("dtype", TEXT),
-    ]
+        ("start_ns", np.int64),
+        ("duration_ns", np.int64),
+        ("lane", np.int64),
+        ("number", np.int64),
+        ("bytes", np.int64),
+        ("row", np.int64),
+        ("device", np.int32),
+        ("name", np.int32),
+        ("op", np.int32),
+        ("group", np.int32),
+        ("dtype", np.int32),
+        ("kind", np.int8),
+    ],
+    align=True,
 )
+NO_NUMBER = -(2**63)
 
 
 def operator(name: str) -> tuple[Kind, str | None, int | None]:

@@ -80,7 +80,12 @@ def read_header(data: bytes) -> Header:
         return Header()  # A list without keys.
     text = text.lstrip(b"],\r\n\t ")
     opened = text if text.startswith(b"{") else b"{" + text
-    for candidate in (opened, opened + b"]}", opened.rstrip().rstrip(b",") + b"}"):
+    candidates = (opened, opened + b"]}", opened.rstrip().rstrip(b",") + b"}")
+    for candidate in candidates:  # Of sound text, without the slower search for what is broken.
+        sound = repair.keys(candidate)
+        if sound is not None:
+            return _from_keys(sound)
+    for candidate in candidates:
         found = repair.first(candidate)
         if found is not None and isinstance(found[0], dict):
             return _from_keys(found[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -25,6 +26,15 @@ def whole(data: bytes) -> list[Any] | None:
     except orjson.JSONDecodeError:
         return None
     return found if isinstance(found, list) else None
+
+
+def keys(text: bytes) -> dict[str, Any] | None:
+    """The object that is all of valid text; None where it is anything else."""
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def one(piece: bytes) -> tuple[Any, bool] | None:
@@ -49,13 +59,21 @@ def first(piece: bytes) -> tuple[Any, str, bool] | None:
 
 def _first(piece: bytes) -> tuple[Any, str] | None:
     text = piece.decode("utf-8", "replace").lstrip()
-    for candidate in (text, _named(text), _STRAY_BACKSLASH.sub(r"\\\\", _named(text))):
+    for candidate in _spellings(text):
         try:
             value, end = _DECODER.raw_decode(candidate)
         except (ValueError, RecursionError):
             continue
         return value, candidate[end:]
     return None
+
+
+def _spellings(text: str) -> Iterator[str]:
+    """``text`` with ever more of it repaired, one after the other as each is asked for."""
+    yield text
+    named = _named(text)
+    yield named
+    yield _STRAY_BACKSLASH.sub(r"\\\\", named)
 
 
 def _named(text: str) -> str:

@@ -65,9 +65,9 @@ def rank_rows(
     rows = np.flatnonzero(wanted & (place >= 0))
     outside = int((wanted & (place < 0) & (events.kind != Kind.INPUT)).sum())
     comm = rows[events.kind[rows] == comm_kind]
-    labels = events.table["group"].take(pa.array(comm)).cast(pa.string()).to_pylist()
+    labels = events.table.strings("group", comm)
     labels, note = fill_groups(labels, events.lane[comm], header.groups, gloo=not device)
-    op = events.table["op"].take(pa.array(comm)).cast(pa.string()).to_pylist()
+    op = events.table.strings("op", comm)
     seq = _numbers(labels, op, place[comm])
     parts = [_operations(events, steps, place, rows, comm, op, labels, seq)]
     parts.append(_ready(events, steps, place, comm, op, labels, seq))
@@ -107,22 +107,34 @@ def _operations(
     op_type[at] = [name or COLLECTIVE for name in op]
     group[at] = labels
     number[at] = seq
-    taken = pa.array(rows)
     return pa.table(
         {
             "step": steps.number[place[rows]],
             "op_type": pa.array(op_type, pa.string()),
-            "name": events.table["name"].take(taken).cast(pa.string()),
+            "name": _texts(events, "name", rows),
             "stream": pc.cast(pa.array(events.lane[rows]), pa.string()),
             "group": pa.array(group, pa.string()),
             "seq": pa.array(number, mask=number < 0),
-            "bytes": events.table["bytes"].take(taken),
+            "bytes": _sizes(events, rows),
             "start_ns": events.start_ns[rows],
             "duration_ns": events.end_ns[rows] - events.start_ns[rows],
             "launch_ns": pa.array(events.launch_ns[rows], mask=~events.launched[rows]),
-            "source_row": events.table["row"].take(taken),
+            "source_row": events.table.column("row")[rows],
         }
     )
+
+
+def _texts(events: Events, name: str, rows: Ints) -> pa.Array:
+    """The texts of a field of the events ``rows``, which are many and few of them different."""
+    codes = events.table.rows[name][rows]
+    known = pa.array(events.table.texts, pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), known).cast(pa.string())
+
+
+def _sizes(events: Events, rows: Ints) -> pa.Array:
+    """Bytes of the messages of the events ``rows``, null where unknown."""
+    size = events.table.column("bytes")[rows]
+    return pa.array(size, mask=size < 0)
 
 
 def _ready(
@@ -150,7 +162,7 @@ def _ready(
             "start_ns": moment[known],
             "duration_ns": np.zeros(len(rows), np.int64),
             "launch_ns": pa.nulls(len(rows), pa.int64()),
-            "source_row": events.table["row"].take(pa.array(rows)),
+            "source_row": events.table.column("row")[rows],
         }
     )
 
@@ -245,21 +257,21 @@ def _collectives(
         "comm_id": [labels[i] for i in keep],
         "seq": [n * _PER_STEP + seq[i] for n, i in zip(number, keep, strict=True)],
         "op": [(op[i] or COLLECTIVE).replace("-", "_") for i in keep],
-        "dtype": events.table["dtype"].take(pa.array(rows)).cast(pa.string()),
-        "bytes": events.table["bytes"].take(pa.array(rows)),
-        "name": events.table["name"].take(pa.array(rows)).cast(pa.string()),
+        "dtype": events.table.strings("dtype", rows),
+        "bytes": _sizes(events, rows),
+        "name": _texts(events, "name", rows),
         "rank_scope": ["global"] * len(keep),
         "enqueued_us": np.where(events.launched[rows], events.launch_ns[rows] // 1000, -1),
         "timing": ["kernel_gpu" if events.on_device else "collective_cpu"] * len(keep),
         "n_ranks": [int(s[1]) if s else None for s in size],
         "start_us": start // 1000,
         "duration_us": np.rint((events.end_ns[rows] - start) / 1000).astype(np.int64),
-        "source_row": events.table["row"].take(pa.array(rows)),
+        "source_row": events.table.column("row")[rows],
         "job_id": [key["job_id"]] * len(keep),
         "rank": [key["rank"]] * len(keep),
     }
     out = {
-        n: v if isinstance(v, pa.ChunkedArray) else pa.array(v, spec.column(n).type)
+        n: v if isinstance(v, pa.Array) else pa.array(v, spec.column(n).type)
         for n, v in columns.items()
     }
     asked = out["enqueued_us"]

@@ -16,7 +16,6 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from steptax.app.intervals import (
     EMPTY,
@@ -28,9 +27,9 @@ from steptax.app.intervals import (
     minus,
     union,
 )
-from steptax.connectors.kineto.arrays import is_valid, to_arrow, to_numpy
-from steptax.connectors.kineto.fields import DEVICE, Kind
+from steptax.connectors.kineto.fields import DEVICE, NO_NUMBER, Kind
 from steptax.connectors.kineto.header import Header
+from steptax.connectors.kineto.table import EventTable
 
 _COMPUTE_LANE = (Kind.KERNEL, Kind.H2D, Kind.COPY, Kind.MEMSET)
 #: A step with nothing in it that is shorter than this share of the longest is no step: the
@@ -73,7 +72,7 @@ class Steps:
 class Events:
     """The columns of a whole trace as arrays [N], in the order of starts."""
 
-    table: pa.Table
+    table: EventTable
     kind: Ints
     start_ns: Ints
     end_ns: Ints
@@ -111,14 +110,13 @@ class Timeline:
     notes: tuple[str, ...]
 
 
-def make_events(table: pa.Table) -> Events:
+def make_events(table: EventTable) -> Events:
     """Sort the events and link device work to what launched it."""
-    order = np.lexsort((to_numpy(table["row"]), to_numpy(table["start_ns"])))
-    table = table.take(to_arrow(order))
-    kind, start, duration, lane = (
-        to_numpy(table[c]) for c in ("kind", "start_ns", "duration_ns", "lane")
+    table = table.only(np.lexsort((table.column("row"), table.column("start_ns"))))
+    kind, start, duration, lane, number = (
+        table.column(c) for c in ("kind", "start_ns", "duration_ns", "lane", "number")
     )
-    known, number = is_valid(table["number"]), to_numpy(table["number"])
+    known = number != NO_NUMBER
     launch, launched = start.copy(), np.zeros(len(start), bool)
     calls = np.flatnonzero(kind == Kind.LAUNCH)
     work = np.flatnonzero(np.isin(kind, [int(k) for k in DEVICE]) & known)
@@ -157,11 +155,11 @@ def since_1970(events: Events, base_ns: int | None) -> tuple[Events, bool]:
 def find_steps(events: Events) -> Steps:
     """The steps that the host annotated; those that come twice are told apart."""
     rows = np.flatnonzero(events.kind == Kind.STEP)
-    number = to_numpy(events.table["number"])[rows]
+    number = events.table.column("number")[rows]
     _, first = np.unique(number, return_index=True)
     keep = np.zeros(len(rows), bool)
     keep[first] = True
-    event_row = to_numpy(events.table["row"])
+    event_row = events.table.column("row")
     start, end = events.start_ns[rows], events.end_ns[rows]
     # One that begins inside of the step before is another thread's or a nested one.
     kept = np.flatnonzero(keep)

@@ -15,6 +15,7 @@ from steptax.connectors.base import Capabilities, Connector, LineFormat, Options
 from steptax.connectors.logs.lines import Line, lines_of
 from steptax.connectors.logs.marks import Fault, LogBatch, Mark, Reader, reject
 from steptax.connectors.logs.run import LogRun
+from steptax.connectors.schedulers.sacct import TIMEZONE, zone_of
 from steptax.connectors.sources import (
     BadLine,
     TextBlock,
@@ -59,6 +60,7 @@ class LogConnector(Connector):
     def probe(self, source: Path, options: Options) -> Capabilities:
         """Level 0; InputError when the head of the file is whole and none of it is such a log."""
         self.check_dialect(options)
+        zone_of(options)
         data = head(source)
         refuse_no_text(data, str(source), "name a log in UTF-8 text")
         return Capabilities(self.tables, self.level, self.sees, self.cannot_see)
@@ -67,6 +69,10 @@ class LogConnector(Connector):
         """The log in stretches of whole lines."""
         for block in blocks(source):
             yield self.chunk(source, block)
+
+    def has_local_clock(self, options: Options) -> bool:
+        """Logs print the local time of their nodes."""
+        return TIMEZONE not in options.extra
 
     def lines(self, source: Path, options: Options) -> LineFormat | None:
         """Each line is read by itself."""
@@ -87,7 +93,7 @@ class LogConnector(Connector):
         unknown: list[tuple[int, str]] = []
         count = 0
         blank = sum(1 for line in block.data.splitlines() if not line or line.isspace())
-        for line in lines_of(block):
+        for line in lines_of(block, zone_of(options)):
             if not line.text or line.text.isspace():
                 blank += 1  # nothing but a prefix
                 continue

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 from steptax.connectors.logs.prefixes import Prefix, small, take_off
 from steptax.connectors.sources import TextBlock, text_of
@@ -58,15 +58,25 @@ class Line:
     primus: bool = False
 
 
-def lines_of(block: TextBlock) -> Iterator[Line]:
-    """The lines of ``block`` that are not blank, in order."""
+def lines_of(block: TextBlock, zone: tzinfo = UTC) -> Iterator[Line]:
+    """The lines of ``block`` that are not blank, in order; a clock without zone is of ``zone``."""
     for offset, raw in enumerate(block.data.split(b"\n")):
         if not raw or raw.isspace():
             continue
         text = raw.decode("utf-8", "replace")
         for part in text.split("\r") if "\r" in text else (text,):
             if part and not part.isspace():
-                yield clean(part, block.first_line + offset, text_of(raw))
+                found = clean(part, block.first_line + offset, text_of(raw))
+                yield found if zone is UTC else _in_zone(found, zone)
+
+
+def _in_zone(line: Line, zone: tzinfo) -> Line:
+    """``line`` with its moment, where that has no zone of its own, as a local time of ``zone``."""
+    if line.at_us is None or line.zoned:
+        return line
+    local = datetime(1970, 1, 1) + timedelta(microseconds=line.at_us)
+    gone = local.replace(tzinfo=zone) - datetime(1970, 1, 1, tzinfo=UTC)
+    return replace(line, at_us=gone // timedelta(microseconds=1))
 
 
 def clean(text: str, number: int, raw: str) -> Line:

@@ -67,8 +67,14 @@ def read_iteration(line: Line) -> Mark | Fault | None:
         loss=loss if loss is not None and abs(loss) < float("inf") else None,
         printed=got,
         dialect=_dialect(line, text, got),
-        facts=_facts(got),
+        facts=_facts(got) | _planned(found["total"]),
     )
+
+
+def _planned(total: str) -> dict[str, int]:
+    """How many iterations the run is planned to take."""
+    steps = whole(total)
+    return {} if not steps else {"target_steps": steps}
 
 
 def _values(name: str, text: str) -> list[Printed]:

@@ -10,20 +10,17 @@ from typing import Any
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Options, Run
-from steptax.connectors.logs.events import LogEvents, Moment
+from steptax.connectors.logs.events import LogEvents
 from steptax.connectors.logs.job import about_job, account, log_stem, name_short, tell_returns
 from steptax.connectors.logs.marks import Again, Kind, LogBatch, Mark, Printed, value_of
 from steptax.connectors.logs.rows import LogRows
 from steptax.connectors.logs.state import LogState
+from steptax.connectors.logs.step_rows import StepRows
 from steptax.connectors.logs.streams import Accepted, Attempts, Entry, Stray, Stream
+from steptax.connectors.schedulers.sacct import TIMEZONE
 
-#: A difference of two coarse times is a step time if it is this much longer than they are coarse.
-_COARSE = 10
+#: Lines that nobody understood and that are shown.
 _SHOWN = 3
-#: Newest steps of which it is remembered which process told them.
-_REMEMBERED = 4096
-#: Steps whose times are looked at for ones that cannot be.
-_JUDGED = 1000
 
 
 class LogRun(Run):
@@ -48,13 +45,16 @@ class LogRun(Run):
         self._frameworks = frameworks
         self._attempts = Attempts(options.attempt)
         self._streams: dict[str, Stream] = {}
+        named = options.extra.get(TIMEZONE)
+        self._zone = "the clock of the log has no zone: it is taken as " + (
+            named or "UTC; pass --timezone if it is local"
+        )
         self._state = LogState(options.attempt)
         self._blocks: dict[str, tuple[Entry | None, str | None]] = {}
         self._current: Entry | None = None
         self._rows = LogRows(options.job_id or log_stem(source))
         self._events = LogEvents(self._rows, self._state, source.name)
-        self._durations: dict[int, int] = {}
-        self._tellers: dict[tuple[int, int], Stream] = {}
+        self._steps = StepRows(self._rows, self._state, self._events, options.attempt)
         self._handlers: Mapping[Kind, Callable[[Mark], None]] = {
             Kind.STEP: self._step,
             Kind.BEGIN: self._begin,
@@ -106,7 +106,7 @@ class LogRun(Run):
             self._decide(stream, stream.close())
         attempt = self._attempts.newest
         for line, step, at_us, printed, _ in self._state.pending:
-            self._printed(line, attempt, step or 0, at_us, Printed(**printed), None)
+            self._steps.printed(line, attempt, step or 0, at_us, Printed(**printed), None)
         self._state.pending = []
         self._events.end_saves()
         if not self._recognised:
@@ -123,7 +123,7 @@ class LogRun(Run):
                 hint="see that each message has a line of its own: a copy may have lost line ends",
             )
         if self._asynchronous:
-            name_short(self._durations, self._rows)
+            name_short(self._steps.durations, self._rows)
         account(self._state, self._rows)
         tell_returns(self._state, self._rows)
         yield from self._rows.emit()
@@ -153,6 +153,7 @@ class LogRun(Run):
         """Go on from what ``state`` gave."""
         self._state = LogState(**state["log"])
         self._events = LogEvents(self._rows, self._state, self._source.name)
+        self._steps = StepRows(self._rows, self._state, self._events, self._options.attempt)
         self._attempts.newest = self._state.attempt
         for key, found in state["streams"].items():
             self._streams[key] = Stream(self._attempts)
@@ -173,7 +174,7 @@ class LogRun(Run):
             state.first_us = min(state.first_us or line.at_us, line.at_us)
             state.last_us = max(state.last_us or line.at_us, line.at_us)
             if not line.zoned:
-                self._rows.note("the clock of the log has no zone: it is taken as UTC")
+                self._rows.note(self._zone)
         facts = dict(mark.facts)
         if line.world is not None:
             facts["world_size"] = line.world
@@ -234,7 +235,7 @@ class LogRun(Run):
 
     def _at(self, mark: Mark) -> None:
         for printed in mark.printed:
-            self._printed(
+            self._steps.printed(
                 mark.line.number,
                 self._attempts.newest,
                 mark.step or 0,
@@ -269,11 +270,11 @@ class LogRun(Run):
                 if mark.detail is not None:
                     # No step is known; several lines must not be taken for one.
                     printed = replace(printed, subject=f"{printed.subject}, {mark.detail}")
-                self._printed(line, self._attempts.newest, 0, at_us, printed, None)
+                self._steps.printed(line, self._attempts.newest, 0, at_us, printed, None)
             elif entry.attempt is None:
                 entry.extra.append((line, None, at_us, printed))
             else:
-                self._printed(line, entry.attempt, entry.step, at_us, printed, entry.interval)
+                self._steps.printed(line, entry.attempt, entry.step, at_us, printed, entry.interval)
 
     def _event(self, mark: Mark) -> None:
         if mark.new_attempt:
@@ -284,7 +285,7 @@ class LogRun(Run):
         current = self._current.step if self._current else 0
         for printed in mark.printed:
             step, line = current if mark.step is None else mark.step, mark.line
-            self._printed(line.number, self._attempts.newest, step, line.at_us, printed, None)
+            self._steps.printed(line.number, self._attempts.newest, step, line.at_us, printed, None)
         self._events.take(mark, self._attempts.newest)
 
     def _score(self, mark: Mark) -> None:
@@ -301,130 +302,7 @@ class LogRun(Run):
                 self._state.count(Kind.STEP.value, -1)
                 self._state.count("repeated" if found.repeats else "strays")
                 continue
-            self._accept(stream, found)
-
-    def _accept(self, stream: Stream, found: Accepted) -> None:
-        entry, before = found.entry, found.before
-        assert entry.attempt is not None
-        if self._state.ended == "failed":
-            self._state.ended = None  # it went on
-        if found.restarted or (self._options.attempt and not self._state.flags.get("began")):
-            self._went_back(found)
-        self._state.flags["began"] = True
-        self._events.end_saves(entry.step)
-        if found.gap is not None and before is not None:
-            self._missing(before.step + 1, entry.step - 1)
-        elif entry.interval is not None and entry.interval > 1:
-            self._rows.note(
-                "step times are means over the steps since the line before: a row stands for each "
-                "line, and none for the steps between"
-            )
-        duration = entry.duration_us
-        if duration is None and before is not None:
-            duration = self._between(before, entry)
-        usual = stream.interval
-        if before is None or usual is None:
-            usual = None if found.follower is None else found.follower - entry.step
-        if duration is not None and not self._told_by_another(stream, entry):
-            start = None
-            if entry.at_us is not None and usual == 1:
-                start = entry.at_us - duration
-                # The log may begin with the end of a step.
-                self._state.first_us = min(self._state.first_us or start, start)
-            self._rows.add(
-                "steps",
-                entry.line,
-                attempt=entry.attempt,
-                step=entry.step,
-                rank=entry.rank or 0,
-                start_us=start,
-                duration_us=duration,
-                loss=entry.loss,
-            )
-            if entry.rank is None:
-                self._rows.note(
-                    "the log does not say which rank printed it: its steps stand under rank 0"
-                )
-            else:
-                self._state.ranks.setdefault(str(entry.rank), entry.host)
-            self._state.flags["timed"] = True
-            if len(self._durations) < _JUDGED:
-                self._durations[entry.step] = duration
-        elif duration is None:
-            self._state.flags["untimed"] = True
-        for printed in entry.printed:
-            self._printed(
-                entry.line, entry.attempt, entry.step, entry.at_us, printed, entry.interval
-            )
-        for line, step, at_us, printed in entry.extra:
-            self._printed(line, entry.attempt, step or entry.step, at_us, printed, entry.interval)
-        entry.printed, entry.extra = [], []
-
-    def _told_by_another(self, stream: Stream, entry: Entry) -> bool:
-        """Whether a process that no rank is known of either has told this step."""
-        if entry.rank is not None or entry.attempt is None:
-            return False
-        key = (entry.attempt, entry.step)
-        if self._tellers.setdefault(key, stream) is stream:
-            while len(self._tellers) > _REMEMBERED:
-                del self._tellers[next(iter(self._tellers))]
-            return False
-        self._state.count("other process")
-        return True
-
-    def _went_back(self, found: Accepted) -> None:
-        """A new attempt: training goes on from before the first step of it."""
-        entry, left = found.entry, found.returned_from
-        at_us = entry.at_us or self._state.last_us
-        if entry.at_us is not None and entry.duration_us is not None:
-            # The line stands at the step's end; it was gone back before its beginning.
-            at_us = entry.at_us - entry.duration_us
-            if left is not None and left.at_us is not None and left.at_us <= entry.at_us:
-                at_us = max(at_us, left.at_us)
-        assert entry.attempt is not None
-        moment = Moment(entry.attempt, entry.line, at_us, entry.at_us is not None)
-        why = f"a run that begins at step {entry.step}"
-        if left is not None:
-            goes_back = entry.step <= left.step
-            why = "the step number goes back" if goes_back else "training began anew"
-            if goes_back:
-                self._state.count("went back")
-        self._events.happen("rollback", moment, step=max(0, entry.step - 1), text=why)
-
-    def _missing(self, first: int, last: int) -> None:
-        """No line tells of steps ``first`` to ``last``."""
-        state = self._state
-        state.count("missing", last - first + 1)
-        state.gaps = [*state.gaps, [first, last]][:_SHOWN]
-
-    def _between(self, before: Entry, entry: Entry) -> int | None:
-        """Time per step since the line before, where lines have times and no step time."""
-        steps = entry.step - before.step
-        if steps < 1:
-            return None
-        if before.at_us is not None and entry.at_us is not None and entry.at_us > before.at_us:
-            self._rows.note(
-                "the log has no step time: it is the time between two lines over the steps"
-            )
-            return round((entry.at_us - before.at_us) / steps)
-        if entry.elapsed_us is None or before.elapsed_us is None:
-            return None
-        gone = entry.elapsed_us - before.elapsed_us
-        if gone < _COARSE * entry.precision_us:
-            return None
-        self._rows.note("step times are differences of a progress bar's whole seconds")
-        return round(gone / steps)
-
-    def _printed(
-        self,
-        line: int,
-        attempt: int,
-        step: int,
-        at_us: int | None,
-        printed: Printed,
-        interval: int | None,
-    ) -> None:
-        self._rows.printed(self._state, line, attempt, step, at_us, printed, interval)
+            self._steps.accept(stream, found)
 
     def _about_job(self) -> Iterator[Batch]:
         return about_job(self._state, self._options, self._source, self._frameworks)

@@ -284,15 +284,18 @@ def _repeats(known: _Told, entry: Entry, *, next_to: bool) -> str | None:
     processes that train together print the same one, and each a slightly different time.
     """
     same = known.digest == entry.digest
+    same_loss = known.loss is not None and known.loss == entry.loss
     if known.at_us is None or entry.at_us is None:
         if same:
             return f"repeats line {known.line}, with the same values"
-        if next_to and known.loss is not None and known.loss == entry.loss:
+        if next_to and same_loss:
             return f"tells the step of line {known.line} again, with the same loss"
         return None
     gap_us = abs(entry.at_us - known.at_us)
     if same and gap_us < _RESTART_US:
         return f"repeats line {known.line}, with the same values"
+    if same_loss and gap_us < _RESTART_US:
+        return f"tells the step of line {known.line} again, with the same loss"
     if entry.duration_us is not None and 2 * gap_us < entry.duration_us:
         return (
             f"tells the step of line {known.line} again, {gap_us / 1e6:.3g} s from it: too soon "

@@ -68,8 +68,9 @@ class AzureCostConnector(BillConnector):
         "without their braces. The file does not say which cost it holds: one whose "
         "name has 'amortized' holds the effective cost; any other the billed (actual) one, which "
         "is also the effective cost except where a reservation or a savings plan covers the usage "
-        "or is bought: there it stays unknown. A row is of one day. Currencies are not "
-        "converted.\n" + DELIVERIES + "Targets:\n" + describe(TARGETS)
+        "or is bought: there it stays unknown. Where both are ingested they are joined: what was "
+        "billed counts from the actual one, what it is worth from the amortised one. A row is of "
+        "one day. Currencies are not converted.\n" + DELIVERIES + "Targets:\n" + describe(TARGETS)
     )
 
     def plan(self, header: Header, options: Options, where: str) -> Plan:

@@ -184,9 +184,12 @@ DELIVERIES = (
     "say the same are all counted. A month that is exported again replaces what was stored of it: "
     "where a delivery names at least half of what an earlier one charged for in the time that it "
     "spans (same provider, account, billing month and kind of file; same resource, start, SKU and "
-    "category), the lines of the earlier one in that time count no more. Other deliveries, such as "
-    "the parts of a month, add up. Lines that do not count stay stored. Ingest exports in the "
-    "order in which they were made: the last one holds.\n"
+    "category; without a resource also same tags), the lines of the earlier one in that time count "
+    "no more. Other deliveries, such as the parts of a month, add up. Lines that do not count stay "
+    "stored. Ingest exports in the order in which they were made: the last one holds.\n"
+    "Where another kind of file tells of the same account and time already, the lines of this one "
+    "are held: they do not count, and the ledger says so. --same-month replace lets them count in "
+    "its place, --same-month add beside it.\n"
 )
 
 

@@ -50,7 +50,7 @@ JOBS = (
     Column("gpu_model", "text"),
     Column("world_size", "int"),
     *_all("int32", "tp_size pp_size dp_size cp_size ep_size vpp_size dsp_size micro_batches"),
-    *_all("int", "tokens_per_step params_total params_active"),
+    *_all("int", "tokens_per_step target_steps params_total params_active"),
     *_all("int", "layers hidden ffn heads kv_heads vocab seq_len experts topk"),
     Column("causal", "flag"),
     *_all("text", "recompute dtype attempt_of"),

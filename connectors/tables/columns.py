@@ -92,8 +92,8 @@ class Plan:
 
 
 def plain(name: str) -> str:
-    """``Step Time (ms)`` as ``step_time_ms``: how names are compared."""
-    return re.sub(r"[^0-9a-z]+", "_", name.strip().lower()).strip("_")
+    """``Step Time (ms)`` as ``step_time_ms``, ``GPU util [%]`` as ``gpu_util_pct``: to compare."""
+    return re.sub(r"[^0-9a-z]+", "_", name.lower().replace("%", " pct ")).strip("_")
 
 
 def split_unit(name: str) -> tuple[str, str | None]:

@@ -47,6 +47,24 @@ def test_a_budget_is_held_against_the_bill(fleet: Steptax, tmp_path: Path) -> No
     assert red.budget_usd is None
 
 
+def test_the_history_says_what_each_changed(fleet: Steptax) -> None:
+    month = ("budget", "set", "--period", "2026-11")
+    fleet(*month, "--usd", "5000", "--by", "ada")
+    fleet(*month, "--usd", "6000", "--goodput-slo", "0.9", "--by", "bob", "--note", "more nodes")
+    fleet(*month, "--scope", "team:red", "--usd", "70", "--by", "eve")
+    fleet(*month, "--goodput-slo", "0.9", "--by", "ada")
+    told = fleet("budget", "history")["entries"]
+    assert [(row["set_by"], row["change"]) for row in told if row["scope"] == "all"] == [
+        ("ada", "goodput objective left at 90.0 %"),
+        ("bob", "budget from $5,000 to $6,000, goodput objective set to 90.0 %"),
+        ("ada", "budget set to $5,000"),
+    ]
+    (red,) = [row["change"] for row in told if row["scope"] == "team:red"]
+    assert red == "budget set to $70.00"
+    shown = fleet("budget", "show", "--period", "2026-11", "--price", "2")["history"]
+    assert [row["change"] for row in shown] == [r["change"] for r in told if r["scope"] == "all"]
+
+
 def test_a_change_is_kept_with_who_made_it(fleet: Steptax, tmp_path: Path) -> None:
     ws = open_workspace(tmp_path / "lake")
     for usd, who in ((100, "ada"), (200, "bob")):

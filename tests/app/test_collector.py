@@ -585,6 +585,9 @@ def test_it_does_not_listen_beyond_this_machine_without_a_token(
     assert "anyone" in error["message"]
     (tmp_path / "token").write_text("# none\n\n")
     error = steptax("collect", "--token-file", tmp_path / "token", fails=2)
+    assert "others can read it" in error["message"]
+    (tmp_path / "token").chmod(0o600)
+    error = steptax("collect", "--token-file", tmp_path / "token", fails=2)
     assert "expected a token" in error["message"]
     error = steptax("collect", "--tls-key", tmp_path / "token", fails=2)
     assert error["where"] == "--tls-key"
@@ -594,6 +597,7 @@ def test_it_does_not_listen_beyond_this_machine_without_a_token(
 
 def test_tokens_can_be_changed_without_a_gap(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("# old\none\n two \n")
+    (tmp_path / "token").chmod(0o600)
     assert read_tokens(tmp_path / "token") == ["one", "two"]
 
 

@@ -118,6 +118,67 @@ class TestCounting:
         assert lake.row_counts()["steps"] == 2
 
 
+class TestOtherZone:
+    """A log whose clock has no zone, of a run that another source has told of."""
+
+    def told(self, lake: Lake, tmp_path: Path, hour: int, **extra: str) -> Any:
+        begin = 1772348400 * US  # 2026-03-01 07:00 UTC
+        table = tmp_path / "ranks.csv"
+        table.write_text(
+            "step,rank,duration_us,start_us\n"
+            + "".join(
+                f"{s},{r},{19_000_000 + s * 1000 + r},{begin + (s - 1) * 20 * US + US}\n"
+                for s in range(1, 11)
+                for r in range(4)
+            )
+        )
+        ingest_file(lake, "steps", table, Options(job_id="j"))
+        log = tmp_path / "train.log"
+        log.write_text(run(1, 10, hour, slower=0.7))
+        return ingest_file(lake, "megatron", log, Options(job_id="j", extra=extra))
+
+    @pytest.mark.parametrize(("hour", "said"), [(16, "9 h behind"), (1, "6 h before")])
+    def test_only_a_person_knows_whether_it_is_another_run(
+        self, hour: int, said: str, lake: Lake, tmp_path: Path
+    ) -> None:
+        with pytest.raises(LaterRunError, match=said) as caught:
+            self.told(lake, tmp_path, hour)
+        assert "--timezone ZONE" in (caught.value.hint or "")
+        assert "--attempt 1" in (caught.value.hint or "")
+        assert {r["attempt"] for r in lake.read("steps", "j").to_pylist()} == {0}
+        assert lake.row_counts()["steps"] == 40
+        # A later run is stored as one, once that is said.
+        log = tmp_path / "train.log"
+        done = ingest_file(lake, "megatron", log, Options(job_id="j", attempt=1))
+        assert done.accepted["steps"] == 10
+
+    def test_a_watch_asks_as_well(self, lake: Lake, tmp_path: Path) -> None:
+        with pytest.raises(LaterRunError):
+            self.told(lake, tmp_path, 16)
+        watch = Watch(lake, "megatron", tmp_path / "train.log", Options(job_id="j"))
+        with pytest.raises(InputError, match="9 h behind"):
+            list(watch.look(settled=True))
+        watch.close()
+
+    def test_with_a_zone_that_is_named_it_is_a_later_run(self, lake: Lake, tmp_path: Path) -> None:
+        done = self.told(lake, tmp_path, 16, timezone="UTC")
+        assert done.accepted["steps"] == 10
+        assert any("it is stored as attempt 1" in note for note in done.notes)
+
+    def test_with_its_zone_it_is_the_same_run(self, lake: Lake, tmp_path: Path) -> None:
+        done = self.told(lake, tmp_path, 16, timezone="Asia/Tokyo")
+        assert done.accepted["steps"] == 0
+        assert done.conflicting == {"steps": 10}
+        assert any("one run, of which two sources tell" in note for note in done.notes)
+        assert any("taken as Asia/Tokyo" in note for note in done.notes)
+        at = {r["step"]: r["at_us"] for r in lake.read("printed_metrics", "j").to_pylist()}
+        assert at[1] == 1772348400 * US + 20 * US
+
+    def test_a_zone_that_does_not_exist(self, lake: Lake, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="no time zone 'Mars'"):
+            self.told(lake, tmp_path, 16, timezone="Mars")
+
+
 def seconds_of(data: dict[str, Any]) -> dict[str, float | None]:
     """GPU-seconds of a job by bucket, as its ledger has them."""
     (group,) = data["groups"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steptax.app.charts.fleet_tables import score_table
+from steptax.app.charts.fleet_tables import score_groups_table, score_table
 from steptax.app.errors import InputError
 from steptax.app.views.detector_score import DETECTORS, FIGURES, detector_score
 
@@ -25,6 +25,19 @@ def test_the_score_that_is_shipped_was_measured(tmp_path: Path) -> None:
     causes = rows["cause_accuracy"][1], rows["abstention"][1]
     for values in causes:  # Two of the three name no causes.
         assert [name for name, value in values.items() if value is None] == ["nvrx_style", "naive"]
+
+
+def test_the_score_that_is_shipped_tells_each_noise_and_kind_of_job(tmp_path: Path) -> None:
+    score = detector_score(tmp_path)
+    by_name = {group.group: group for group in score.groups}
+    assert {"comes and goes", "lost rows", "short window"} < set(by_name)
+    assert sum("a healthy rank's steps vary by" in name for name in by_name) == 5
+    # Where there is no fault there is no recall, and where all jobs have one no healthy step.
+    assert by_name["short window"].rank_recall is None
+    assert by_name["comes and goes"].alarms is None
+    shown = score_groups_table(score)
+    assert [row[0] for row in shown.rows] == list(by_name)
+    assert shown.columns[0].key == "group"
 
 
 def test_a_score_of_the_lake_comes_first(tmp_path: Path) -> None:

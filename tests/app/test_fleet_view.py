@@ -9,8 +9,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from steptax.app.charts.fleet_view_tables import capacity_table
 from steptax.app.views.budget import set_budget
 from steptax.app.views.fleet import fleet_view
 from steptax.app.views.fleet_facts import fleet_facts, slow_facts
@@ -163,6 +165,28 @@ def test_unallocated_capacity_is_known_with_a_bill_only(tmp_path: Path) -> None:
     # It is the largest loss, and nothing that broke.
     assert view.losses[0].what == "devices that nobody held"
     assert "What breaks most: jobs that failed" in view.sentence
+
+
+def test_an_inventory_says_what_there_is(tmp_path: Path) -> None:
+    listed = [
+        {"cluster": "east", "host": "n1", "gpu_model": "H100", "gpus": 8},
+        {"cluster": "east", "host": "n2", "gpu_model": "H100", "gpus": 4},
+        {"cluster": "east", "host": "login", "gpus": 0},
+        {"cluster": "west", "host": "n1", "gpu_model": "L4", "gpus": 2},
+    ]
+    ws = lake_of(tmp_path, jobs=[job("a", T0, T0 + HOUR)], nodes=listed)
+    # Repaired: it is listed again, and the newest row of a node holds.
+    ws.lake.append("nodes", pa.Table.from_pylist([listed[1] | {"gpus": 8}]), source="again")
+    inventory = fleet_view(ws).capacity.inventory
+    found = [(row.cluster, row.gpu_model, row.nodes, row.devices) for row in inventory]
+    assert found == [
+        ("east", "H100", 2, 16),
+        ("east", None, 1, 0),
+        ("west", "L4", 1, 2),
+    ]
+    lines = {row[0]: (row[2], row[4]) for row in capacity_table(fleet_view(ws).capacity).rows}
+    assert lines["listed in east: H100"] == (16, "on 2 nodes")
+    assert lines["listed in east: no device, or not told which"] == (0, "on 1 node")
 
 
 def test_xids_are_held_against_what_devices_of_a_model_have(tmp_path: Path) -> None:

@@ -134,3 +134,38 @@ def test_an_imported_rank_that_stops_early_is_named(lake: Lake) -> None:
     ]
     # The numbers rest on the three ranks that reported throughout, and say so.
     assert found.warnings[0].startswith("on 3 of 4 ranks")
+
+
+def test_of_imported_data_the_ranks_that_reported_count(lake: Lake) -> None:
+    """The last steps are one rank's alone: the others have not stopped, the job has ended."""
+    record(lake, 50, last_of={1: 40, 2: 40, 3: 40})
+    ended = pa.table({"job_id": ["j"], "state": ["completed"], "world_size": [4]})
+    lake.append("jobs", ended, source="t")
+    found = view(lake).coverage
+    assert not found.is_live
+    assert found.ranks_reporting == 4
+    assert found.text.startswith("4 of 4 ranks reported · ")
+
+
+def test_missing_rows_are_said(lake: Lake) -> None:
+    """Every step lacks one of ten ranks, so that none is whole."""
+    rows = [
+        {
+            "job_id": "j",
+            "attempt": 0,
+            "step": step,
+            "rank": rank,
+            "start_us": NOW_US - (40 - step) * STEP_US,
+            "duration_us": STEP_US,
+            "compute_us": 150_000 + 1_000 * rank,
+            "comm_us": STEP_US - 150_000 - 1_000 * rank,
+        }
+        for step in range(40)
+        for rank in range(10)
+        if rank != step % 10
+    ]
+    lake.append("steps", pa.Table.from_pylist(rows), source="t")
+    lake.append("jobs", pa.table({"job_id": ["j"], "world_size": [10]}), source="t")
+    got = view(lake)
+    assert "40 of 40 steps used" in got.coverage.text
+    assert "40 of 400 rows in them missing (10 %)" in got.coverage.text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -316,3 +318,25 @@ class TestMistakes:
         error = steptax("profile", "--job", "gloo", fails=2)
         assert "no operations of a device are stored" in error["message"]
         assert "nope" in steptax("profile", "--job", "nope", fails=2)["message"]
+
+
+def test_a_look_at_a_trace_imports_neither_arrow_nor_a_store(tmp_path: Path) -> None:
+    """They take more time and memory than most traces do."""
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1, "dur": 2, "tid": 7, "args": {}}
+    trace = tmp_path / "rank0.json"
+    trace.write_text(json.dumps({"traceEvents": [kernel]}))
+    program = (
+        "import sys\n"
+        "from steptax.app.cli import main\n"
+        f"sys.argv = ['steptax', 'profile', {str(trace)!r}, '--json']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'pyarrow', 'pandas', 'duckdb', 'scipy', 'streamlit', 'plotly'}\n"
+        "print('heavy:', sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    told, _, heavy = done.stdout.rpartition("heavy: ")
+    assert heavy.strip() == "[]"
+    (rank,) = json.loads(told)["data"]["ranks"]
+    assert rank["breakdown"]["compute_us"] == 2.0

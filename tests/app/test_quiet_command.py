@@ -46,7 +46,7 @@ def test_each_failure_has_its_numbers(job: Steptax) -> None:
     assert found["until the job was steady"] == pytest.approx(3 * 1.01, rel=1e-3)
     assert found["lost until then"] == pytest.approx(2.7, rel=0.01)
     assert found["a save takes"] == pytest.approx(0.02)
-    assert found["steps far longer than usual"] == 4
+    assert found["steps far longer than usual"] == 1
     assert found["pauses between steps, in all"] == 0
     assert "stalled" in data["sentence"]
     assert data["lines"][0]["failure"] == "Stragglers"
@@ -54,3 +54,25 @@ def test_each_failure_has_its_numbers(job: Steptax) -> None:
 
 def test_a_job_that_is_not_there(job: Steptax) -> None:
     assert job("quiet", "--job", "none", fails=2)["kind"] == "NotFoundError"
+
+
+def test_normalised_times_are_called_that_and_counts_hold(steptax: Steptax, tmp_path: Path) -> None:
+    """A share and a count need no clock; a duration in seconds does."""
+    path = tmp_path / "norm.csv"
+    with path.open("w") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["step", "rank", "compute_norm", "comm_norm", "duration_norm"])
+        for step in range(60):
+            for rank in range(4):
+                compute = 1.0 + (4.0 if step == 30 and rank == 2 else 0.0)
+                longest = 5.0 if step == 30 else 1.0
+                writer.writerow([step, rank, compute, 0.1 + longest - compute, longest + 0.1])
+    steptax("ingest", "steps", path, "--job", "n")
+    data = steptax("quiet", "--job", "n")
+    lines = {line["title"]: line for line in data["lines"]}
+    assert lines["steps that stalled"]["value"] == 1
+    assert lines["steps far longer than usual"]["value"] == 1
+    assert lines["time lost in them"]["value"] == pytest.approx(3 / (59 * 1.1 + 5.1), rel=0.01)
+    for title in ("longest mean wait", "until the job was steady", "longest pause"):
+        assert lines[title]["value"] is None
+        assert lines[title]["reason"].startswith("durations in this source are normalised")

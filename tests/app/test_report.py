@@ -183,7 +183,7 @@ def test_the_bill_of_the_provider_and_the_budget_are_on_the_page(
     assert "$123.45" in html
     assert f"${told['unallocated_cost']:,.2f}" in html
     assert "of $5,000 in 2026-11" in html
-    assert done["page"] == "/?price=2.13"
+    assert done["page"] == "/?price=2.13&to=2026-11-30"
     steptax("report", "executive", "--price", PRICE, *to, "-o", tmp_path / "a.csv")
     history = csv_table(csv_cells(tmp_path / "a.csv"), "budget_history")
     assert [(row["set_by"], float(row["budget_usd"])) for row in history] == [("ada", 5000.0)]

@@ -44,7 +44,7 @@ def days(lake: Lake, **span: int | None) -> list[Row]:
 def level_of(lake: Lake, level: str) -> list[Row]:
     """The level as it is merged, sorted."""
     engine = DuckEngine(lake)
-    sql, fresh = engine._merged(DEVICES, level, None, None, None)
+    sql, fresh = engine._merged(DEVICES, level, lake.segments("device_samples"))
     cursor = engine._connection.cursor()
     if fresh is not None:
         cursor.register(f"_fresh_{level}", fresh)

@@ -175,6 +175,55 @@ def test_names_with_dates(lake: Lake, log: Log) -> None:
     assert steps(lake) == upto(log.step)
 
 
+@pytest.mark.parametrize("name", ["train-{}.log", "train.{}_10-00.log", "train.log-17723{}"])
+def test_dates_before_the_ending_and_seconds(name: str, lake: Lake, log: Log) -> None:
+    log.write(10)
+    look(lake, log)
+    log.path.with_name("train-1.log").write_text(iteration(500))  # of another rank
+    for day in (20260301, 20260302) if "17723" not in name else (48400, 52000):
+        log.write(4)
+        log.path.rename(log.path.with_name(name.format(day)))
+        log.write(3)
+    said = look(lake, log)
+    assert steps(lake) == upto(log.step)
+    assert "missing" not in said, said
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_link_to_the_newest_of_several_files(restarts: bool, lake: Lake, log: Log) -> None:
+    watch = Watch(lake, "megatron", log.path, JOB)
+    said = ""
+    for day in (1, 2, 3):
+        log.path.unlink(missing_ok=True)
+        log.path.symlink_to(f"train-2026030{day}.log")
+        log.write(5)
+        if day == 2:
+            continue  # the link is set anew twice between two looks
+        said += notes_of(list(watch.look()))
+        if restarts:
+            watch.close()
+            watch = Watch(lake, "megatron", log.path, JOB)
+    watch.close()
+    assert steps(lake) == upto(15)
+    assert "missing" not in said, said
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["emptied", "a file of its own"])
+def test_a_run_that_begins_with_the_same_banner(anew: bool, lake: Lake, log: Log) -> None:
+    """It is written over the old one while nobody looks, and is longer already."""
+    banner = "".join(f"  argument_{i} ........ {i}\n" for i in range(100))
+    log.path.write_text(banner)
+    log.write(10)
+    look(lake, log)
+    if anew:
+        log.path.unlink()
+    log.path.write_text(banner)
+    log.write(30)
+    said = look(lake, log)
+    assert steps(lake) == upto(40)
+    assert "missing" in said
+
+
 def test_copied_and_emptied(live: Watch, lake: Lake, log: Log) -> None:
     log.write(10)
     list(live.look())

@@ -256,6 +256,16 @@ def test_what_did_not_change_is_not_stored_again(slurm: Slurm, tmp_path: Path) -
     for minutes in (1, 2, 30):
         assert not look(slurm, BEGIN + timedelta(hours=3, minutes=minutes), watch)
     assert slurm.stored()["2"]["hosts"] == "n2"
+    # Nor by another process, which remembers nothing of jobs that ended long ago; what is told
+    # late and was never stored is.
+    commits = len(slurm.lake.commits.all())
+    assert not look(slurm, BEGIN + timedelta(hours=4), slurm.watch(first=None))
+    assert len(slurm.lake.commits.all()) == commits
+    late = lines[0].replace("1|COMPLETED", "7|COMPLETED")
+    program.write_text("#!/bin/sh\ncat <<EOF\n" + "\n".join((head, *lines, late)) + "\nEOF\n")
+    (stored,) = look(slurm, BEGIN + timedelta(hours=5), slurm.watch(first=None))
+    assert isinstance(stored, Stored)
+    assert stored.result.accepted["jobs"] == 1
 
 
 def test_tasks_that_wait_are_jobs_and_names_may_hold_separators(slurm: Slurm) -> None:

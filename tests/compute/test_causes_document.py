@@ -8,8 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from steptax.app.compute import quiet_failures
 from steptax.app.compute.cause_model import CAUSE_TEXTS, Cause
-from steptax.app.compute.rules import CauseRules, Confidences, EpisodeRules, StragglerRules
+from steptax.app.compute.rules import (
+    CauseRules,
+    Confidences,
+    EpisodeRules,
+    RecurringRules,
+    StragglerRules,
+)
+
+GROUPS = (StragglerRules, EpisodeRules, RecurringRules, CauseRules, Confidences)
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "causes.md"
 ROW = re.compile(r"^\| `(\w+)\.(\w+)` \| ([^|]+) \|", re.MULTILINE)
@@ -21,7 +30,7 @@ def stated() -> dict[tuple[str, str], str]:
     return {(group, name): value.strip() for group, name, value in rows}
 
 
-@pytest.mark.parametrize("group", [StragglerRules, EpisodeRules, CauseRules, Confidences])
+@pytest.mark.parametrize("group", GROUPS)
 def test_every_threshold_is_stated_with_its_value(group: type) -> None:
     said = {name: value for (of, name), value in stated().items() if of == group.__name__}
     held = {f.name: getattr(group(), f.name) for f in fields(group)}
@@ -29,6 +38,13 @@ def test_every_threshold_is_stated_with_its_value(group: type) -> None:
     for name, value in held.items():
         numbers = value if isinstance(value, tuple) else (value,)
         assert [float(part) for part in said[name].split(",")] == list(numbers), name
+
+
+def test_the_thresholds_of_the_quiet_failures_are_stated_with_their_values() -> None:
+    said = {name: float(value) for (of, name), value in stated().items() if of == "quiet_failures"}
+    held = {n: v for n, v in vars(quiet_failures).items() if n.isupper() and not n.startswith("_")}
+    held.pop("US_PER_S")
+    assert said == held
 
 
 def test_every_cause_is_described_in_the_words_of_the_product() -> None:
@@ -41,11 +57,7 @@ def test_every_cause_is_described_in_the_words_of_the_product() -> None:
 
 
 def test_thresholds_that_the_text_names_exist() -> None:
-    held = {
-        f.name
-        for group in (StragglerRules, EpisodeRules, CauseRules, Confidences)
-        for f in fields(group)
-    }
+    held = {f.name for group in GROUPS for f in fields(group)}
     text = DOCUMENT.read_text(encoding="utf-8")
     named = set(re.findall(r"`(?:StragglerRules\.)?([a-z]+(?:_[a-z]+)+)`", text))
     signals = {"sw_thermal", "hw_thermal", "hw_slowdown", "sw_power_cap", "hw_power_brake"}

@@ -82,3 +82,24 @@ def test_a_table_too_large_for_the_network_keeps_columns_and_total(
 def test_nothing_known_stays_unknown() -> None:
     assert table_to_cents([[None, None]]) == [[None, None]]
     assert table_to_cents([]) == []
+
+
+@settings(deadline=None)
+@given(tables(), st.lists(st.tuples(st.integers(0, 5), cell), max_size=30))
+def test_rows_of_one_amount_do_not_need_the_network(
+    table: Cells, alone: list[tuple[int, Fraction | None]]
+) -> None:
+    """The same guarantees where most rows have one amount, as with jobs of a scheduler's log."""
+    width = len(table[0])
+    for place, amount in alone:
+        row: list[Fraction | None] = [None] * width
+        row[place % width] = amount
+        table.append(row)
+    columns = split_to_cents([known(column) for column in zip(*table, strict=True)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cents, "_FEW_CELLS", 0)
+        out = table_to_cents(table, columns)
+    assert known(v for row in out for v in row) == known(columns)
+    for exact, rounded in zip(table, out, strict=True):
+        assert near(known(exact), known(rounded))
+        assert all(near(known([e]), known([r])) for e, r in zip(exact, rounded, strict=True))

@@ -9,13 +9,15 @@ import pytest
 
 from steptax.app.compute.cause_model import CAUSE_TEXTS, Cause, Diagnosis, Finding, Scope
 from steptax.app.compute.diagnose import Evidence, diagnose
-from steptax.app.compute.rules import CAUSE_RULES
-from steptax.app.compute.steps import build_matrix
+from steptax.app.compute.episodes import find_episodes
+from steptax.app.compute.rules import CAUSE_RULES, EPISODE_RULES
+from steptax.app.compute.steps import StepMatrix, build_matrix
 from steptax.app.compute.straggler import analyse_stragglers
 from steptax.benchmarks.product.fault_detectors import evidence_of, matrix_of
 from steptax.benchmarks.product.fault_jobs import (
     CAUSES,
     NOISES,
+    ROUGH_NOISES,
     SCOPES,
     Fault,
     FaultJob,
@@ -208,3 +210,105 @@ def test_a_hot_device_does_not_take_the_blame_for_what_a_phase_carries(cause: st
     decoyed = make_job(replace(job.plan, faults=(fault, decoy)))
     (one,) = told(decoyed).findings
     assert one.cause.cause == cause
+
+
+def test_heat_that_all_devices_report_is_no_reason_why_one_is_slow() -> None:
+    job = job_with("thermal")
+    assert job.samples is not None
+    slow = slice(80 // 5, 200 // 5)
+    job.samples.columns["throttle_reasons"][slow] = 0x20
+    (one,) = told(job).findings
+    assert one.cause.cause is not Cause.THERMAL
+
+
+def test_a_cap_that_only_its_typical_peer_lacks_still_counts() -> None:
+    """A healthy peer or two that report it as well do not clear the culprit."""
+    job = job_with("thermal")
+    assert job.samples is not None
+    job.samples.columns["throttle_reasons"][80 // 5 : 200 // 5, :3] = 0x20
+    (one,) = told(job).findings
+    assert one.cause.cause is Cause.THERMAL
+    assert any(text.startswith("its typical peer: 0") for text in one.cause.evidence_for)
+
+
+def test_late_errors_beside_a_named_cause_are_told() -> None:
+    job = job_with("thermal")
+    assert job.samples is not None
+    job.samples.columns["xid"][:, 15] = np.nan
+    job.samples.columns["xid"][150 // 5 :, 15] = 79.0
+    (one,) = told(job).findings
+    assert one.cause.cause is Cause.THERMAL
+    (beside,) = one.cause.evidence_against
+    assert beside.startswith("beside it, the driver reported a hardware error of the device: 30 %")
+    assert "Xid 79 was first reported" in beside
+
+
+def test_errors_that_came_as_often_before_are_no_cause() -> None:
+    job = job_with("ecc")
+    assert job.samples is not None
+    counts = np.arange(len(job.samples.ts_us), dtype=np.float64)
+    job.samples.columns["ecc_uncorrected"][:, 15] = counts
+    job.samples.columns["ecc_corrected"][:, 15] = 0.0
+    (one,) = told(job).findings
+    assert one.cause.cause is None
+    assert any("at the pace of before it was slow" in t for t in one.cause.evidence_against)
+
+
+def test_a_host_is_one_finding_though_some_of_its_ranks_are_hardly_slow() -> None:
+    """Two of its eight ranks are faster by nature: alone they would not be reported."""
+    fault = Fault("host_cpu", tuple(range(8, 16)), 60, 199, 0.055)
+    job = make_job(Plan(3, Shape(32), STEPS, NOISES[0], (fault,)))
+    for rank in (9, 12):
+        taken = 0.02 * np.median(job.columns["duration_us"])
+        job.columns["compute_us"][:, rank] -= taken
+        for name in ("wait_us", "comm_us"):
+            job.columns[name][:, rank] += taken
+    (one,) = told(job).findings
+    assert one.place.startswith("host node001 (ranks ")
+    assert set(one.ranks) == set(range(8, 16))
+    assert one.cause.cause is Cause.HOST_CPU
+
+
+def test_half_of_the_ranks_are_dated_as_well() -> None:
+    """None of them is far outside of the noise then, which they are half of."""
+    steps, ranks = 300, 8
+    work = np.random.default_rng(4).lognormal(0, 0.03, (steps, ranks))
+    work[120:, [1, 3, 4, 6]] *= 1.2
+    length = np.broadcast_to(work.max(axis=1)[:, None] + 0.05, work.shape)
+    matrix = build_matrix(
+        {
+            "step": np.repeat(np.arange(steps), ranks),
+            "rank": np.tile(np.arange(ranks), steps),
+            "duration_us": length.ravel() * 1e6,
+            "comm_us": (length - work).ravel() * 1e6,
+        },
+        world_size=ranks,
+    )
+    found = [f for f in told_of(matrix).findings if f.scope is Scope.RANKS]
+    assert {f.ranks for f in found} == {(1,), (3,), (4,), (6,)}
+    for one in found:
+        assert abs(one.first_step - 120) <= 4
+        assert one.last_step >= 295
+
+
+def told_of(matrix: StepMatrix) -> Diagnosis:
+    return diagnose(matrix, analyse_stragglers(matrix), Evidence())
+
+
+def test_noise_of_the_typical_rank_is_no_change_of_the_job() -> None:
+    for seed in range(4):
+        job = make_job(Plan(seed, Shape(32), STEPS, ROUGH_NOISES[1]))
+        assert [f for f in told(job).findings if f.scope is Scope.JOB] == []
+
+
+def test_silicon_and_a_spell_of_noise_are_no_fault() -> None:
+    """A rank that is 2.7 % slower by nature, and 1.5 % more for a while, is 4.2 % slow then."""
+    steps, ranks = 300, 64
+    excess = np.random.default_rng(5).normal(0, 0.004, (steps, ranks))
+    excess[:, 9] += 0.027
+    excess[100:180, 9] += 0.015
+    step_us = np.full(steps, 1e6)
+    assert find_episodes(excess, step_us, EPISODE_RULES) == []
+    excess[100:180, 9] += 0.05
+    (one,) = find_episodes(excess, step_us, EPISODE_RULES)
+    assert abs(one.first - 100) <= 3

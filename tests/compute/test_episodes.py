@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptax.app.compute.episodes import (
-    RankEpisode,
     crowded,
     excess_ratios,
     find_episodes,
     warm_up_steps,
 )
+from steptax.app.compute.rank_episodes import RankEpisode
 from steptax.app.compute.rules import EPISODE_RULES, EpisodeRules
 
 STEPS, RANKS = 400, 16

@@ -13,6 +13,8 @@ from steptax.benchmarks.product.fault_detectors import DETECTORS, Found, matrix_
 from steptax.benchmarks.product.fault_jobs import (
     CAUSES,
     NOISES,
+    PATTERNS,
+    ROUGH_NOISES,
     Fault,
     FaultJob,
     Plan,
@@ -124,6 +126,90 @@ def test_the_score_counts_what_was_said() -> None:
     assert score.figures()["wrong_cause"] == 0.5
     score.add(made, [])
     assert score.figures()["rank_recall"] == pytest.approx(2 / 3)
+    assert score.to_detect == [15, 15, HOT.steps]
+
+
+def test_an_alarm_is_true_only_where_most_of_it_is() -> None:
+    """A touch of one step is no hit, and neither is a rank that is not at fault."""
+    made = job(HOT)
+    for alarm, right in (
+        (Found("ranks", (5,), 0, 80, 80), 0),
+        (Found("ranks", (5,), 40, 119, 90), 1),
+        (Found("ranks", (5,), 0, 239, 90), 1),
+        (Found("ranks", (6,), 80, 199, 90), 0),
+    ):
+        score = Score()
+        score.add(made, [alarm])
+        assert (score.true_alarms, score.false_alarms) == (right, 1 - right), alarm
+
+
+def test_a_decoy_is_no_fault() -> None:
+    decoy = Fault("thermal", (9,), 80, 199, 0.0)
+    made = make_job(Plan(3, SIXTEEN, 240, NOISES[1], (HOT,), (decoy,)))
+    assert made.truth == (HOT,)
+    assert made.samples is not None
+    assert (made.samples.columns["temperature_c"][17:39, 9] > 80).all()
+    plain = job(HOT).columns
+    assert all((values == plain[name]).all() for name, values in made.columns.items())
+    score = Score()
+    score.add(made, [Found("ranks", (9,), 80, 199, 90)])
+    assert (score.true_alarms, score.false_alarms) == (0, 1)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_fault_that_comes_and_goes_costs_on_average_what_was_planned(pattern: str) -> None:
+    fault = Fault("kernel", (5,), 40, 239, 0.2, signals=False, duty_ratio=0.25, pattern=pattern)
+    made = job(fault).columns["compute_us"]
+    over = made[40:, 5] / np.median(np.delete(made[40:], 5, axis=1), axis=1)
+    there = over > 1.3
+    assert there.mean() == pytest.approx(0.25, abs=0.08)
+    assert made[10:40, 5].max() < 1.3 * np.median(made[10:40])
+    length = np.median(job().columns["duration_us"])
+    added = (made - job().columns["compute_us"])[40:, 5].mean()
+    assert added == pytest.approx(0.2 * length, rel=0.05)
+
+
+def test_what_comes_and_goes_is_scored_with_its_duty() -> None:
+    fault = Fault("gc", (5,), 40, 239, 0.2, duty_ratio=0.25, pattern="random")
+    made, score = job(fault), Score()
+    score.add(made, [Found("ranks", (5,), 40, 239, 60, "gc", 0.9, 0.3)])
+    assert score.figures()["duty_error_p50"] == pytest.approx(0.05)
+
+
+def test_lost_rows_are_lost() -> None:
+    made = make_job(Plan(3, Shape(64), 240, NOISES[1], (), (), 0.01))
+    rows = made.step_rows()
+    lost = 1 - len(rows["step"]) / (240 * 64)
+    assert lost == pytest.approx(0.01, abs=0.003)
+    assert {len(values) for values in rows.values()} == {len(rows["step"])}
+    assert np.isnan(matrix_of(made).duration_us).mean() == pytest.approx(lost)
+
+
+def test_faults_in_rough_noise_count_in_their_own_rows_alone_and_alarms_in_all() -> None:
+    rough = make_job(Plan(3, SIXTEEN, 240, ROUGH_NOISES[1], (HOT,)))
+    assert "wild: a healthy rank's steps vary by 30 %" in faults.groups_of(rough.plan)
+    alarms = [Found("ranks", (7,), 80, 199, 90)]
+    whole, own = Score(), Score(counts_rough=True)
+    for score in (whole, own):
+        score.add(rough, alarms)
+    assert whole.figures()["rank_recall"] is None
+    assert whole.figures()["rank_precision"] == 0
+    assert own.figures()["rank_recall"] == 0
+
+
+def test_jobs_are_in_the_groups_that_they_belong_to() -> None:
+    seen = {group for plan in plans(FULL, 1) for group in faults.groups_of(plan)}
+    assert seen == {
+        *(faults.noise_group(noise) for noise in (*NOISES, *ROUGH_NOISES)),
+        "comes and goes",
+        "lost rows",
+        "short window",
+        "1,024 ranks and more",
+    }
+    patterns = {f.pattern for plan in plans(FULL, 1) for f in plan.faults}
+    assert patterns >= set(PATTERNS)
+    decoyed = [plan for plan in plans(FULL, 1) if plan.decoys]
+    assert {len(d.ranks) > 1 for plan in decoyed for d in plan.decoys} == {True, False}
 
 
 def test_naming_a_cause_without_its_signals_is_a_guess_even_if_it_is_right() -> None:
@@ -197,6 +283,11 @@ def test_the_score_of_the_small_setting(tmp_path: Path, capsys: pytest.CaptureFi
             assert ours[name] <= other[name], name
     assert (result["jobs"], result["seeds"]) == (len(plans(SMALL, 5)), [5])
     assert result["targets"]["rank_recall"]["met"] is True
+    short = result["groups"]["short window"]
+    alarms = "false_alarms_per_100000_healthy_rank_steps"
+    assert short["steptax"][alarms] == 0
+    assert short["naive"][alarms] > 1
+    assert result["groups"]["comes and goes"]["steptax"]["rank_recall"] >= 0.6
     text = capsys.readouterr().out
     assert "nvrx_style" in text
     assert "target rank_recall 0.98: " in text

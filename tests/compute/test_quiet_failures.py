@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.quiet_failures import first_steady, stalled_gpus, sync_stalls
+from steptax.app.compute.quiet_failures import first_steady, stalled_gpus, sync_stalls, warm_up
 
 S = 100
 MS = 1000.0
@@ -80,6 +80,19 @@ def test_spikes_and_what_explains_them() -> None:
     found = stalled(duration, input_us=read)
     assert (found.spikes.value, found.input_spikes.value) == (2, 1)
     assert stalled(duration).input_spikes.reason == "input_us was not recorded"
+
+
+def test_warm_up_is_no_spike_in_any_attempt() -> None:
+    duration = steps()
+    duration[:4] += 400 * MS
+    duration[60:63] += 300 * MS
+    duration[80] += 300 * MS
+    attempts = np.repeat([0, 1], [60, 40])
+    warm = warm_up(attempts, duration)
+    np.testing.assert_array_equal(np.flatnonzero(warm), [0, 1, 2, 3, 60, 61, 62])
+    assert stalled(duration, is_warm_up=warm).spikes.value == 1
+    assert stalled(duration).spikes.value == 8
+    assert not warm_up(attempts[:20], duration[:20]).any()
 
 
 def test_pauses_are_within_an_attempt() -> None:

@@ -43,11 +43,21 @@ def test_slow_since_lately_is_slow_for_good(seed: int, onset: int) -> None:
     assert f"since step {onset}." in verdict.text
 
 
-@pytest.mark.parametrize("slow", [slice(100, 180), slice(190, 200)], ids=["recovered", "too new"])
-def test_a_spell_is_no_lasting_straggler(slow: slice) -> None:
+@pytest.mark.parametrize(
+    ("slow", "said"),
+    [
+        (slice(100, 180), "rank 3 in steps 100 to 179: it is slow no longer."),
+        (slice(188, 200), "rank 3 since step 188: that is too new to be called slow for good."),
+    ],
+    ids=["recovered", "too new"],
+)
+def test_a_spell_is_no_lasting_straggler_and_none_that_moves(slow: slice, said: str) -> None:
     factor = np.ones((STEPS, RANKS))
     factor[slow, SLOW] = 1.8
-    assert analyse_stragglers(job(factor)).verdict.kind is Kind.MOVING
+    verdict = analyse_stragglers(job(factor)).verdict
+    assert (verdict.kind, verdict.culprit) == (Kind.PASSED, None)
+    assert verdict.text.endswith(said)
+    assert "different rank" not in verdict.text
 
 
 @UNTIMED

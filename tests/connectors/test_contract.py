@@ -42,16 +42,20 @@ def example(reader: Connector) -> Path:
     return found[0]
 
 
+#: No reading of one small file takes so long, however busy the machine.
+HANGS_S = 120
+
+
 @pytest.fixture
 def alarm() -> Iterator[None]:
-    """Turns a hang into a failure."""
+    """Turns a hang into a failure; ``check`` sets it for each reading, however many a test does."""
 
     def ring(_signal: int, _frame: FrameType | None) -> None:
         # No OSError: a connector may answer one with an InputError, and then nobody would notice.
         raise RuntimeError("the connector hangs")
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, 120)
+    signal.setitimer(signal.ITIMER_REAL, HANGS_S)
     yield
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
@@ -218,6 +222,7 @@ class TestGarbage:
             assert caught.value.hint
 
     def check(self, reader: Connector, source: Path) -> None:
+        signal.setitimer(signal.ITIMER_REAL, HANGS_S)
         try:
             batches = list(reader.read(source, Options()))
         except InputError as caught:

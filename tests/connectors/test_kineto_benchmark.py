@@ -100,6 +100,7 @@ def test_two_sides_are_compared_to_the_microsecond(tmp_path: Path) -> None:
     second = duel(trace, peer(tmp_path, same))
     assert second.agree
     assert second.times_faster == pytest.approx(9.0 / second.ours_rounded.load_s)
+    assert second.memory_share == pytest.approx(second.ours_rounded.peak_mib / 900.0)
     same["rounded"]["idle_us"] = (same["rounded"]["idle_us"] or 0.0) + 1.5
     assert not duel(trace, peer(tmp_path, same)).agree
 

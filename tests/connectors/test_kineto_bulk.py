@@ -6,22 +6,13 @@ import copy
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.connectors.kineto.arrays import (
-    coded_texts,
-    integers,
-    is_valid,
-    texts,
-    to_arrow,
-    to_numpy,
-)
 from steptax.connectors.kineto.bulk import bulk
 from steptax.connectors.kineto.events import Columns
-from steptax.connectors.kineto.fields import DEVICE, Kind
+from steptax.connectors.kineto.fields import DEVICE, NO_NUMBER, Kind
+from steptax.connectors.kineto.table import EventTable, Gathered, Texts, rows_of
 
 ODD: Any = st.one_of(
     st.none(),
@@ -81,8 +72,16 @@ EVENTS = st.lists(st.one_of(EVENT, EVENT, EVENT, ODD), max_size=12)
 
 
 def rows(columns: Columns) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = columns.table().to_pylist()
-    return sorted(found, key=lambda row: row["row"])
+    return sorted(spelt(columns.table()), key=lambda row: row["row"])
+
+
+def spelt(table: EventTable) -> list[dict[str, Any]]:
+    """Each event of ``table`` with its texts in place of their codes."""
+    every = np.arange(len(table))
+    texts = {name: table.strings(name, every) for name in ("name", "op", "group", "dtype")}
+    fields = table.rows.dtype.names or ()
+    found = [dict(zip(fields, row, strict=True)) for row in table.rows.tolist()]
+    return [row | {n: told[i] for n, told in texts.items()} for i, row in enumerate(found)]
 
 
 def without_host(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -105,8 +104,8 @@ def test_together_is_as_one_by_one(values: list[Any], first: int) -> None:
     assert without_host(rows(together)) == without_host(rows(one))
     # Host operations are not even looked at beside a device.
     host = {first + i for i, v in enumerate(values) if isinstance(v, dict) and is_host(v)}
-    wrong = {r for r in one.rejects if r.row not in host}
-    assert wrong <= set(together.rejects) <= set(one.rejects)
+    wrong = {r for r in one.refused if r.row not in host}
+    assert wrong <= set(together.refused) <= set(one.refused)
     assert together.seen == one.seen == len(values)
 
 
@@ -115,38 +114,68 @@ def test_ordinary_events_are_taken_together() -> None:
     kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "tid": 7, "ts": 1, "dur": 2, "args": args}
     call = kernel | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 0.5}
     reduce = kernel | {"name": "ncclDevKernel_AllReduce"}
-    found = bulk([kernel, reduce, call, {"ph": "M", "name": "process_name"}], 5)
+    found = bulk([kernel, reduce, call, {"ph": "M", "name": "process_name"}], 5, Texts())
     assert found.left == [1]
-    assert found.table["row"].to_pylist() == [5, 7]
-    assert found.table["start_ns"].to_pylist() == [1000, 500]
+    assert found.rows["row"].tolist() == [5, 7]
+    assert found.rows["start_ns"].tolist() == [1000, 500]
 
 
 def test_where_a_device_works_the_host_is_left_out() -> None:
     mm = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "tid": 1, "ts": 1, "dur": 2, "args": {}}
     kernel = mm | {"cat": "kernel", "name": "gemm"}
-    assert bulk([mm, mm], 1).table.num_rows == 2
-    assert bulk([mm, kernel, mm], 1).table["row"].to_pylist() == [2]
+    assert len(bulk([mm, mm], 1, Texts()).rows) == 2
+    assert bulk([mm, kernel, mm], 1, Texts()).rows["row"].tolist() == [2]
 
 
-class TestArrays:
-    @given(st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1))))
-    @pytest.mark.parametrize("kind", [pa.int32(), pa.int64()])
-    def test_integers(self, kind: pa.DataType, values: list[int | None]) -> None:
-        found = integers(values, kind)
-        assert found.equals(pa.array(values, kind))
-        column = pa.chunked_array([found.slice(0, 2), found.slice(2)])
-        assert is_valid(column).tolist() == [v is not None for v in values]
-        assert to_numpy(column.drop_null()).tolist() == [v for v in values if v is not None]
+TEXT = st.one_of(st.none(), st.text(max_size=2))
 
-    @given(st.lists(st.one_of(st.none(), st.text(max_size=4))))
-    def test_texts(self, values: list[str | None]) -> None:
-        assert coded_texts(values).to_pylist() == values
-        given_ = [v for v in values if v is not None]
-        assert texts(given_).equals(pa.array(given_, pa.string()))
+
+def event(kind: Kind, row: int, code: int) -> tuple[int, ...]:
+    return (0, 0, 0, NO_NUMBER, -1, row, -1, code, -1, code, -1, int(kind))
+
+
+def named(names: list[str | None], kind: Kind = Kind.KERNEL) -> EventTable:
+    """Events whose name and group are each of ``names``, and which have no other text."""
+    texts = Texts()
+    rows = rows_of([event(kind, i, texts.code(name)) for i, name in enumerate(names)])
+    return EventTable(rows, tuple(texts.known))
+
+
+class TestTables:
+    @given(st.lists(st.lists(TEXT, max_size=5), max_size=4))
+    def test_tables_put_together_keep_their_texts(self, parts: list[list[str | None]]) -> None:
+        gathered = Gathered()
+        for part in parts:
+            gathered.add(named(part))
+        expected = [name for part in parts for name in part]
+        assert gathered.count == len(expected)
+        found = gathered.all()
+        every = np.arange(len(found))
+        assert found.strings("name", every) == found.strings("group", every) == expected
+        assert found.strings("op", every) == [None] * len(expected)
+        assert len(set(found.texts)) == len(found.texts)
+        assert gathered.count == 0
+
+    def test_a_kind_can_be_dropped_and_texts_of_nobody_are_not_kept(self) -> None:
+        gathered = Gathered()
+        gathered.add(named(["a", "b"], Kind.HOST))
+        gathered.add(named(["b", "c"]))
+        gathered.drop(Kind.HOST)
+        assert gathered.count == 2
+        kept = named(["d", "e", "e"]).only(np.array([False, True, True]))
+        gathered.add(kept)
+        found = gathered.all()
+        assert found.strings("name", np.arange(len(found))) == ["b", "c", "e", "e"]
+        assert "d" not in found.texts
+
+    def test_adding_does_not_change_what_was_parsed(self) -> None:
+        table, gathered = named(["x", "y"]), Gathered()
+        gathered.add(named(["y"]))
+        before = table.rows.copy()
+        gathered.add(table)
+        assert np.array_equal(table.rows, before)
+        assert table == EventTable(before, table.texts)
+        assert table != EventTable(before, ("y", "x"))
 
     def test_half_of_a_surrogate_pair_is_no_text(self) -> None:
-        assert texts(["a\ud800b"]).to_pylist() == ["a?b"]
-
-    @given(st.lists(st.booleans()))
-    def test_truths(self, values: list[bool]) -> None:
-        assert to_arrow(np.array(values, bool)).to_pylist() == values
+        assert named(["a\ud800b"]).texts == ("a?b",)

@@ -61,6 +61,20 @@ PREFIXES = {
     "pdsh": ("gpu-{n}.cluster.local: ", False),
     "srun": (" {n}: ", False),
     "pdsh and torchrun": ("node-1: [rank{n}]: ", True),
+    "pdsh, addresses": ("10.0.0.{n}: ", False),
+    "torchrun template, nothing between": ("[{n}]:", True),
+    "torchrun template, both": ("[trainer0|{n}]:", True),
+    "torchx": ("trainer/{n} ", False),
+    "Horovod": ("[{n}]<stdout>:", True),
+    "Horovod, stamped": ("Mon Nov 24 07:20:26 2025[{n}]<stdout>:", True),
+    "SageMaker": ("[1,mpirank:{n},algo-{n}]<stdout>:", True),
+    "SkyPilot": ("(worker{n}, rank={n}, pid=12{n}, ip=10.0.0.{n}) ", True),
+    "Determined": ("[2025-11-24T07:20:26.123Z] 0123abcd [rank={n}] || ", True),
+    "syslog": ("Nov 24 07:20:26 node{n} python3[12{n}]: ", False),
+    "journalctl": ("2025-11-24T07:20:26+0000 node{n} python3[12{n}]: ", False),
+    "container files": ("2025-11-24T07:20:26.123456789Z stdout F [rank{n}]: ", True),
+    "rank and size": ("[rank {n}/3] ", True),
+    "rank and colon": ("Rank {n}: ", True),
 }
 
 
@@ -96,6 +110,13 @@ def test_interleaved_processes_are_told_apart(name: str, tmp_path: Path) -> None
         ("iteration5 | x", "iteration5 | x", None, None),
         ("time (ms) | x: 1", "time (ms) | x: 1", None, None),
         ("[1.5] x", "[1.5] x", None, None),
+        ("(head, rank=0, pid=7) x", "x", "head", 0),
+        ("[1,mpirank:12,algo-2]<stderr>:x", "x", None, 12),
+        ("[rank=99999999999] x", "x", None, None),
+        ("Nov 24 07:20:26 n1 python[7]: [rank3]: x", "x", "n1 pid 7", 3),
+        ("10.0.0.1: 12.5: x", "12.5: x", "10.0.0.1", None),
+        ("step/3 x", "step/3 x", None, None),
+        ("rank 3 is slow", "rank 3 is slow", None, None),
     ],
 )
 def test_what_comes_off(text: str, rest: str, host: str | None, rank: int | None) -> None:
@@ -114,6 +135,21 @@ def test_the_clock_behind_a_prefix_is_read() -> None:
     assert clean("Mon Nov 24 07:20:26 2025[1,0]<stdout>: [2025-11-24 07:20:27] x", 1, "").at_us == (
         1763968827 * US
     )
+
+
+def test_a_clock_without_a_zone_is_of_the_zone_that_is_named(tmp_path: Path) -> None:
+    clocks = ["2026-03-29 01:59:50", "2026-03-29 03:00:00", "2026-03-29 03:00:10"]
+    text = "\n".join(line(s, clock=f"[{at}] ") for s, at in enumerate(clocks, 1)) + "\n"
+    rows, _, notes = read(tmp_path, text, extra={"timezone": "Europe/Berlin"})
+    # The hour between the first two does not exist there.
+    starts = [row["start_us"] for row in rows["steps"]]
+    assert [b - a for a, b in pairwise(starts)] == [10 * US, 10 * US]
+    assert starts[0] == 1774745980 * US
+    assert "taken as Europe/Berlin" in notes
+    zoned = text.replace("[2026", "2026-03-29T00:59:50Z [2026")
+    rows, _, notes = read(tmp_path, zoned, extra={"timezone": "Asia/Tokyo"})
+    assert {row["start_us"] for row in rows["steps"]} == {1774745980 * US}
+    assert "taken as" not in notes
 
 
 def test_lines_twice_without_a_prefix_invent_nothing(tmp_path: Path) -> None:
@@ -137,6 +173,33 @@ def test_another_process_that_nothing_names_is_no_restart(tmp_path: Path) -> Non
     assert [(r["attempt"], r["step"]) for r in rows["steps"]] == [(0, s) for s in range(1, 8)]
     assert len(rejects) == 14
     assert "events" not in rows
+
+
+def test_clocks_without_step_times_tell_other_processes_from_a_restart(tmp_path: Path) -> None:
+    """As torchtitan prints where nothing stands in front that names the process."""
+
+    def said(step: int, second: int, tps: int) -> str:
+        return (
+            f"[titan] 2026-03-01 10:00:{second:02d},123 - root - INFO - step: {step:2d}  loss:  "
+            f"{5 - step / 100:.4f}  memory: 10.35GiB(56.27%)  tps: {tps:,}  mfu: 32.76%"
+        )
+
+    def attempts(lines: list[str]) -> tuple[list[tuple[int, int]], int, bool]:
+        path = tmp_path / "titan.log"
+        path.write_text("\n".join(lines) + "\n")
+        batches = list(connector("torchtitan").read(path, Options()))
+        rows = [row for b in batches if b.table == "steps" for row in b.rows.to_pylist()]
+        events = any(b.table == "events" and b.rows.num_rows for b in batches)
+        rejects = sum(len(b.rejects) for b in batches)
+        return [(row["attempt"], row["step"]) for row in rows], rejects, events
+
+    side_by_side = [said(s, s, 8000 + n) for s in range(1, 9) for n in range(3)]
+    assert attempts(side_by_side) == ([(0, s) for s in range(2, 9)], 16, False)
+    one_by_one = [said(s, s, 8000 + n) for s in (1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6) for n in (s,)]
+    assert attempts(one_by_one) == ([(0, s) for s in range(2, 7)], 6, False)
+    # Training that did go back has had the time to.
+    back = [said(s, 7 * i, 8000 + i) for i, s in enumerate([1, 2, 3, 4, 3, 4, 5])]
+    assert attempts(back) == ([(0, 2), (0, 3), (0, 4), (1, 4), (1, 5)], 0, True)
 
 
 def test_a_restart_counts_and_is_said_with_its_moment(tmp_path: Path) -> None:

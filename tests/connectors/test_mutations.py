@@ -164,6 +164,10 @@ TOLD: dict[str, tuple[str, tuple[str, ...]]] = {
     "steps": ("steps", ("step", "rank", "duration_us")),
     "ops": ("ops", ("op_type", "rank", "duration_us")),
     "events": ("events", ("kind", "start_us", "end_us")),
+    "nodes": ("nodes", ("cluster", "host", "gpus", "memory_bytes")),
+    "device-samples": ("device_samples", ("gpu_uuid", "ts_us", "util_ratio", "power_w")),
+    "measurements": ("bench_results", ("run_id", "test", "value", "power_w")),
+    "scalars": ("printed_metrics", ("job_id", "step", "name", "value", "text")),
     "nvml": ("device_samples", ("gpu_uuid", "ts_us", "power_w")),
     "nccl-inspector": ("collectives", ("seq", "bytes", "duration_us")),
     "mlflow": ("printed_metrics", ("step", "value")),
@@ -171,7 +175,8 @@ TOLD: dict[str, tuple[str, tuple[str, ...]]] = {
 #: Kinds whose lines are left out where another one has told the same, or tells whose they are.
 LEFT_OUT = {"lightning", "deepspeed", "hf-trainer", "nccl-inspector", "mlflow", "nvrx"}
 #: Kinds whose first line says what the columns of the others are.
-HEADED = {"lightning", "steps", "ops", "events"}
+HEADED = {"lightning", "steps", "ops", "events", "nodes", "device-samples", "measurements"}
+HEADED |= {"scalars"}
 _PREFIX = re.compile(rb"^\[rank\d\]: ")
 Values = tuple[Any, ...]
 

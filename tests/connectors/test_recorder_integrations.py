@@ -19,6 +19,7 @@ from steptax.connectors.recorder.integrations import (
     recorder_from_environment,
 )
 from steptax.connectors.recorder.integrations.ddp import GradientTimer
+from steptax.connectors.recorder.integrations.probe import LinkProbe, rounds, sends_from_device
 from steptax.connectors.recorder.integrations.quiet import quiet, warn_once
 
 
@@ -171,3 +172,43 @@ def test_the_modules_import_no_framework() -> None:
     assert steptax.connectors.recorder.integrations.hf.record
     if "torch" not in sys.modules:
         assert not {"transformers", "lightning", "pytorch_lightning"} & set(sys.modules)
+
+
+class TestLinkProbe:
+    @pytest.mark.parametrize("size", range(10))
+    def test_every_rank_meets_its_neighbours_once_and_one_at_a_time(self, size: int) -> None:
+        partners = [rounds(place, size) for place in range(size)]
+        assert len({len(found) for found in partners}) <= 1
+        for place, found in enumerate(partners):
+            for turn, partner in enumerate(found):
+                assert partner is None or partners[partner][turn] == place
+            met = sorted(p for p in found if p is not None)
+            beside = {(place - 1) % size, (place + 1) % size} - {place} if size > 1 else set()
+            assert met == sorted(beside)
+
+    @pytest.mark.parametrize(
+        ("backend", "has_device", "sends"),
+        [
+            *(("nccl", True, True), ("gloo", True, False), ("gloo", False, False)),
+            *(("cpu:gloo,cuda:nccl", True, True), ("cpu:gloo", False, False)),
+            # What torch calls the default.
+            *(("undefined", True, True), ("undefined", False, False)),
+        ],
+    )
+    def test_messages_go_where_the_backend_sends_from(
+        self, backend: str, has_device: bool, sends: bool
+    ) -> None:
+        assert sends_from_device(backend, has_device) is sends
+
+    def test_what_goes_wrong_ends_it_and_is_said(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "torch", None)
+        with StepRecorder(tmp_path, job_id="j", rank=0, world_size=2) as rec:
+            probe = LinkProbe(rec, every=1)
+            for step in range(4):
+                with rec.step(step):
+                    assert probe(step) is False
+        assert probe.probes == 0
+        assert caplog.text.count("links are not probed any more") == 1
+        assert rec.stats["errors"] == rec.stats["misuse"] == 0

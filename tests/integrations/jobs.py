@@ -30,7 +30,7 @@ def free_port() -> int:
         return port
 
 
-def launch(framework: str, slow: str, lake: Path, steps: int, *, timeout_s: float = 300) -> None:
+def launch(framework: str, slow: str, lake: Path, steps: int, *, timeout_s: float = 1800) -> None:
     """Run the job; RuntimeError with the output of the first rank that failed."""
     port = str(free_port())
     root = Path(__file__).resolve().parents[2] / "src"

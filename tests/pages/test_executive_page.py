@@ -89,7 +89,7 @@ def test_without_a_price_shares_are_drawn_and_dollars_are_unknown(
     at = show()
     assert not at.exception
     metrics = numbers(at)
-    assert metrics["Spend"] == metrics["Recoverable"] == "unknown"
+    assert metrics["Spend"] == metrics["Recoverable now"] == "unknown"
     assert "$0" not in text_of(at)
     assert at.segmented_control(key="unit").options == ["%", "GPU-hours"]
     assert "100.0 %" in ledger_labels(figures, at)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import pytest
@@ -105,3 +106,26 @@ def test_figures_hold_what_the_tables_say(lake: Lake, palette: Any) -> None:
     (bars,) = spread_figure(view.waste_values, "waste").data
     assert sum(bars.y) == len(view.waste_values) == 1
     assert places_table(view.places).csv().startswith("name,kind,what,count,expected")
+
+
+@pytest.mark.usefixtures("fleet")
+def test_a_choice_is_in_the_link_and_changes_every_number(show: Show, text_of: Text) -> None:
+    at = show(PAGE, price="2.0", state="failed")
+    assert not at.exception
+    assert at.multiselect(key="state").value == ["failed"]
+    said = text_of(at)
+    assert "Only jobs of: state failed" in said
+    assert "2 of 6 jobs: the state of 2 is known" in said
+    (states,) = [f.value for f in at.dataframe if {"state", "jobs_share"} <= {*f.value.columns}]
+    assert list(states["state"]) == ["failed"]
+    assert list(states["gpu_hours"]) == [90.0]
+    # A second choice narrows it; what fits nothing says so.
+    at.multiselect(key="size").set_value(["1"]).run()
+    assert "1 of 6 jobs" in text_of(at)
+    at.date_input(key="from").set_value(date(2026, 11, 3)).run()
+    assert not at.exception
+    assert "No job fits the choice." in text_of(at)
+    at.button(key="fleet_all").click().run()
+    assert not at.exception
+    assert "6 jobs: the state of 4 is known" in text_of(at)
+    assert "Only jobs of" not in text_of(at)

@@ -35,7 +35,9 @@ def test_sources_rows_and_rejects_with_their_reason(
     assert stored.loc["steps", "rows"] == 3
     score = at.dataframe[3].value
     assert score["target"].notna().sum() >= 4
-    listed = at.dataframe[4].value
+    by_group = at.dataframe[4].value
+    assert "lost rows" in set(by_group["group"])
+    listed = at.dataframe[5].value
     assert set(listed["id"]) == set(METRICS)
 
 

@@ -16,4 +16,4 @@ SELECT job_id, host, gpu_uuid, gpu_index, rank_count
 FROM placed
 WHERE host IN (SELECT host FROM shared_hosts)
     OR gpu_uuid IN (SELECT gpu_uuid FROM shared_uuids)
-ORDER BY job_id, host, gpu_uuid, gpu_index
+ORDER BY job_id, host NULLS LAST, gpu_uuid NULLS LAST, gpu_index NULLS LAST

@@ -6,9 +6,12 @@ WITH of_ranks AS (
     WHERE host IS NOT NULL
     GROUP BY job_id, host
 ), of_jobs AS (
-    SELECT job_id, trim(unnest(string_split(hosts, ','))) AS host, 1 AS rank_count
-    FROM jobs
-    WHERE hosts <> '' AND job_id NOT IN (SELECT job_id FROM of_ranks)
+    SELECT job_id, trim(host) AS host, 1 AS rank_count
+    FROM (
+        SELECT job_id, explode(split(hosts, ',')) AS host
+        FROM jobs
+        WHERE hosts <> '' AND job_id NOT IN (SELECT job_id FROM of_ranks)
+    )
 )
 SELECT job_id, host, rank_count FROM of_ranks
 UNION ALL

@@ -47,11 +47,22 @@ def rounds(place: int, size: int) -> list[int | None]:
     return partners
 
 
+def sends_from_device(backend: str, has_device: bool) -> bool:
+    """Whether messages of a group go from device to device, by what torch calls its ``backend``.
+
+    ``init_process_group()`` without a backend takes the one of the accelerator, and calls it
+    undefined; a group may have one for each kind of device: ``cpu:gloo,cuda:nccl``.
+    """
+    return has_device if backend == "undefined" else "nccl" in backend
+
+
 class LinkProbe:
     """Times the links of this rank in every ``every``-th step; called on all ranks of ``group``.
 
     ``size_bytes`` go in each direction, ``repeats`` times, of which the shortest counts. Its time
-    is communication of the step. It never raises; what goes wrong ends the probing, and is said.
+    is communication of the step. It never raises; what goes wrong ends the probing, and is said. A
+    rank that stops while others go on leaves its neighbours waiting, as with any message: until the
+    time-out of the group.
     """
 
     def __init__(
@@ -98,7 +109,8 @@ class LinkProbe:
             raise RuntimeError("torch.distributed is not initialised")
         size = dist.get_world_size(self._group)
         place = dist.get_rank(self._group)
-        on_device = dist.get_backend(self._group) == "nccl"
+        backend = str(dist.get_backend(self._group))
+        on_device = sends_from_device(backend, torch.cuda.is_available())
         if self._buffers is None:
             device = torch.device("cuda", torch.cuda.current_device()) if on_device else "cpu"
             sent = torch.zeros(self._size_bytes, dtype=torch.uint8, device=device)

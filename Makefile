@@ -1,0 +1,16 @@
+# Short names for what run.py and the tests do.
+.PHONY: test demo docs screenshots
+
+test:
+	python3 run.py test
+
+demo:
+	python3 run.py demo
+
+docs:
+	.venv/bin/python docs/generate.py
+	.venv/bin/mkdocs build --strict --site-dir site
+
+# Every page and state, wide and narrow, light and dark, into screenshots/.
+screenshots:
+	python3 run.py test tests/browser/test_every_page.py

@@ -1,0 +1,100 @@
+"""The page server: Streamlit's own, behind the guard, with its health and its own figures."""
+
+from __future__ import annotations
+
+import hmac
+import shutil
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import streamlit as st
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from streamlit import runtime
+
+from steptax.app.access import read_rules, read_secret_toml
+from steptax.app.errors import SteptaxError
+from steptax.app.guard import Guard
+from steptax.app.lake import lake_at
+from steptax.app.logs import configure, secrets_in
+from steptax.app.settings import Settings
+from steptax.app.telemetry import CONTENT_TYPE, TELEMETRY
+
+_settings = Settings()
+# Read before anything listens: a server with rules that cannot be read does not start.
+_rules = None if _settings.access is None else read_rules(_settings.access)
+_secret = {} if _settings.access is None else read_secret_toml(_settings.access)
+configure(_settings.log_format, _settings.log_level, secrets_in(_secret))
+
+
+def _lake_state() -> str:
+    """``ok``, ``empty`` where there is no lake yet, else what is wrong with it."""
+    if not _settings.lake.exists():
+        return "empty"
+    try:
+        lake_at(_settings.lake).commits.all()
+    except SteptaxError as error:
+        return error.kind
+    except OSError as error:
+        return error.strerror or "cannot be read"
+    return "ok"
+
+
+async def _healthz(request: Request) -> Response:
+    """200 while pages can be served from the lake; no name and no number of a job."""
+    lake = _lake_state()
+    is_well = lake in ("ok", "empty")
+    body = {"status": "ok" if is_well else "failing", "lake": lake, "version": version("steptax")}
+    return JSONResponse(body, status_code=200 if is_well else 503)
+
+
+async def _metrics(request: Request) -> Response:
+    """Own figures; with a login only for who has the token of the file with the rules."""
+    if _rules is not None:
+        token = _secret.get("metrics", {}).get("token")
+        given = request.headers.get("authorization", "")
+        if not token or not hmac.compare_digest(f"Bearer {token}".encode(), given.encode()):
+            return PlainTextResponse("Unauthorized\n", status_code=401)
+    return PlainTextResponse(TELEMETRY.text(), media_type=CONTENT_TYPE)
+
+
+def _sessions() -> float | None:
+    if not runtime.exists():
+        return None
+    return float(runtime.get_instance()._session_mgr.num_active_sessions())
+
+
+def _resident_bytes() -> float | None:
+    try:
+        kib = next(
+            line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line
+        )
+    except (OSError, StopIteration):
+        return None
+    return float(kib.split()[1]) * 1024
+
+
+def _free_bytes() -> float | None:
+    try:
+        return float(shutil.disk_usage(_settings.lake).free)
+    except OSError:
+        return None
+
+
+_GAUGES: tuple[tuple[str, str, Callable[[], float | None]], ...] = (
+    ("steptax_up", "1 while pages can be served.", lambda: float(_lake_state() in ("ok", "empty"))),
+    ("steptax_sessions", "Browser tabs that are connected.", _sessions),
+    ("steptax_resident_memory_bytes", "Memory of the page server.", _resident_bytes),
+    ("steptax_lake_free_bytes", "Free on the disk of the lake.", _free_bytes),
+)
+for _name, _about, _read in _GAUGES:
+    TELEMETRY.gauge(_name, _about, _read)
+
+app = st.App(
+    Path(__file__).resolve().parent / "main.py",
+    routes=[Route("/healthz", _healthz), Route("/metrics", _metrics)],
+    middleware=[Middleware(Guard, rules=_rules)],
+)

@@ -1,0 +1,164 @@
+"""The parts of ``steptax executive`` in a terminal: what the page shows beside ledger and jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from steptax.app.commands.output import console, print_wide, table_of
+from steptax.app.format import UNKNOWN, format_measure, format_usd, format_value
+from steptax.app.views.models import ExecutiveView
+from steptax.app.views.review_models import ReviewCard, ShowbackRow
+from steptax.app.views.review_periods import change_text
+
+#: Lines of a table in a terminal; --json prints all.
+LISTED = 12
+#: Headline numbers without a card of their own.
+_BESIDE = ("gpu_hours", "compute_share_ratio")
+
+
+def print_top(view: ExecutiveView) -> None:
+    """What to fix first, and the cards with their changes."""
+    if view.empty is not None:
+        console.print(view.empty.text)
+        for what, command in view.empty.connect:
+            console.print(f"  {what}: {command}")
+    if view.fix_first is not None:
+        found = view.fix_first
+        owner = f", of {found.owner}" if found.owner else ""
+        console.print(f"Fix first: {found.what}{owner}, worth {found.worth}")
+        console.print(f"  why: {found.why}")
+        console.print(f"  next: {found.action}")
+        if found.per_day_usd.value is not None:
+            console.print(f"  every further day: {format_value(found.per_day_usd.value, 'USD')}")
+    for kpi in view.kpis:
+        if kpi.metric_id in _BESIDE:
+            console.print(f"  {kpi.title}: {kpi.text}")
+    for card in view.cards:
+        console.print(f"  {card.title}: {format_measure(card.measure)}{_change(card)}")
+        for detail in card.details:
+            console.print(f"    {detail}")
+    if view.compared:
+        console.print(f"Changes are of the {view.compared}")
+
+
+def _change(card: ReviewCard) -> str:
+    if card.delta is None:
+        return ""
+    if card.delta.change.value is None:
+        return f" (no change to tell: {card.delta.change.reason})"
+    return f" ({change_text(card.delta)} vs {card.delta.reference})"
+
+
+def print_rest(view: ExecutiveView) -> None:
+    """Why spend changed, anomalies, weeks, showback, runs."""
+    if view.variance is None:
+        console.print(f"Why spend changed cannot be told: {view.no_variance}")
+    else:
+        found = view.variance
+        rows = [(name, format_usd(usd), meaning) for name, usd, meaning in found.effects]
+        rows = [
+            ("before", format_usd(found.before_usd), found.before),
+            *rows,
+            ("now", format_usd(found.after_usd), found.after),
+        ]
+        print_wide(table_of("Why spend changed", ("effect", "USD", "meaning"), rows))
+        console.print("; ".join(found.notes))
+    _anomalies(view)
+    _weeks(view)
+    for level, groups in view.showback.items():
+        _showback(level, groups, view.unallocated)
+    _runs(view)
+
+
+def _anomalies(view: ExecutiveView) -> None:
+    rows = [
+        (
+            row.scope,
+            row.first_day
+            if row.first_day == row.last_day
+            else f"{row.first_day} to {row.last_day}",
+            format_value(row.impact, row.unit),
+            f"{format_value(row.low, row.unit)} to {format_value(row.high, row.unit)}",
+            row.driver,
+            row.owner or "",
+            row.state,
+        )
+        for row in view.anomalies
+    ]
+    names = ("of", "days", "impact", "expected range", "driver", "owner", "state")
+    if rows:
+        print_wide(table_of("Spend anomalies", names, rows[:LISTED]))
+        _more(rows)
+    console.print(view.anomaly_note)
+
+
+def _weeks(view: ExecutiveView) -> None:
+    rows = [
+        (
+            week.first_day,
+            *(
+                format_value(week.figures[name].value, week.figures[name].unit)
+                for name in ("cost_usd", "gpu_hours", "goodput_ratio", "straggler_tax_ratio")
+            ),
+            "" if week.budget_usd is None else format_usd(week.budget_usd),
+        )
+        for week in view.weeks[-LISTED:]
+    ]
+    names = ("week of", "spend", "GPU-hours", "goodput", "straggler tax", "budget")
+    if rows:
+        console.print(table_of("Week by week", names, rows))
+
+
+def _showback(level: str, groups: Sequence[ShowbackRow], rest: ShowbackRow) -> None:
+    if not groups:
+        return
+    rows = [
+        (
+            row.name,
+            f"{row.jobs:,}",
+            *(
+                UNKNOWN if measure.value is None else format_value(measure.value, measure.unit)
+                for measure in (row.gpu_hours, row.spend_usd, row.recoverable_usd)
+            ),
+        )
+        for row in groups
+    ]
+    names = (level, "jobs", "GPU-hours", "spend", "recoverable")
+    console.print(table_of(f"Showback by {level}", names, rows[:LISTED]))
+    _more(rows)
+    console.print(f"{rest.name}: {format_measure(rest.gpu_hours)}", end="")
+    console.print(f", {format_measure(rest.spend_usd)}" if rest.spend_usd.value is not None else "")
+
+
+def _runs(view: ExecutiveView) -> None:
+    if view.forecasts:
+        rows = [
+            (
+                row.job_id,
+                f"{row.done_steps:,} of {row.target_steps:,}" if row.target_steps else "",
+                row.ends_at,
+                format_measure(row.at_end_usd),
+            )
+            for row in view.forecasts
+        ]
+        names = ("job", "steps", "done at", "cost at completion")
+        print_wide(table_of("Runs under way, to completion", names, rows))
+    console.print(f"Completion: {view.forecast_note}")
+    if view.learning:
+        learned = [
+            (
+                row.job_id,
+                format_value(row.last_loss.value, ""),
+                format_measure(row.usd_per_loss),
+                format_measure(row.spent_usd),
+            )
+            for row in view.learning
+        ]
+        names = ("job", "last loss", "USD per 0.01 of loss", "paid")
+        print_wide(table_of("Learning velocity", names, learned))
+    console.print(f"Learning: {view.learning_note}")
+
+
+def _more(rows: Sequence[object]) -> None:
+    if len(rows) > LISTED:
+        console.print(f"... and {len(rows) - LISTED:,} more; --json prints all")

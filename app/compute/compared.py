@@ -1,0 +1,128 @@
+"""Which days a period is compared with, and what that is called."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from steptax.app.compute.measure import Measure
+from steptax.app.errors import UserError
+
+PREVIOUS, YEAR, NOTHING = "previous", "year", "none"
+#: What a record without chosen days is compared by: its newest four weeks.
+NEWEST_DAYS = 28
+_DAYS = re.compile(r"(\d{4}-\d{2}-\d{2})\.\.(\d{4}-\d{2}-\d{2})")
+
+
+@dataclass(frozen=True)
+class Days:
+    """From a day to a day, both included."""
+
+    first: date
+    last: date
+
+    def __post_init__(self) -> None:
+        """UserError where it ends before it starts."""
+        if self.last < self.first:
+            raise UserError(
+                f"{self.last} is before {self.first}", where="--to", hint="both days are included"
+            )
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return (self.last - self.first).days + 1
+
+    @property
+    def is_month(self) -> bool:
+        """Whether it is one whole calendar month."""
+        end = calendar.monthrange(self.first.year, self.first.month)[1]
+        return self.first.day == 1 and self.last == self.first.replace(day=end)
+
+    @property
+    def text(self) -> str:
+        """``03 Oct 2026 to 30 Oct 2026``."""
+        first, last = (f"{d:%d %b %Y}" for d in (self.first, self.last))
+        return first if first == last else f"{first} to {last}"
+
+
+def length_text(days: int) -> str:
+    """``4 weeks``, ``10 days``."""
+    count, word = (days // 7, "week") if days % 7 == 0 else (days, "day")
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def newest(last: date) -> Days:
+    """The four weeks up to ``last``."""
+    return Days(last - timedelta(days=NEWEST_DAYS - 1), last)
+
+
+def reference_of(current: Days, how: str) -> tuple[Days, str] | None:
+    """The days that ``current`` is compared with by ``how``, and their name; None: with nothing.
+
+    ``previous``: as many days just before, the month before of a whole month. ``year``: the same
+    days a year before. ``2026-09-01..2026-09-30``: these.
+
+    Raises UserError for anything else.
+    """
+    if how == NOTHING:
+        return None
+    if how == PREVIOUS:
+        last = current.first - timedelta(days=1)
+        if current.is_month:
+            return Days(last.replace(day=1), last), f"previous month, {last:%B %Y}"
+        first = last - timedelta(days=current.count - 1)
+        return Days(first, last), f"previous {length_text(current.count)}"
+    if how == YEAR:
+        before = Days(_year_before(current.first), _year_before(current.last))
+        return before, "same days a year before"
+    found = _DAYS.fullmatch(how.strip())
+    if found is None:
+        raise UserError(
+            f"there is nothing to compare with called {how!r}",
+            where="--compare-to",
+            hint=f"use {PREVIOUS}, {YEAR}, {NOTHING} or 2026-09-01..2026-09-30",
+        )
+    try:
+        days = Days(date.fromisoformat(found[1]), date.fromisoformat(found[2]))
+    except ValueError:
+        raise UserError(f"{how!r} names a day that is none", where="--compare-to") from None
+    return days, days.text
+
+
+def _year_before(day: date) -> date:
+    if (day.month, day.day) == (2, 29):
+        day = day - timedelta(days=1)
+    return day.replace(year=day.year - 1)
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A value now against the same in the reference."""
+
+    now: Measure
+    before: Measure
+    reference: str
+    change: Measure
+    """Relative for amounts, in points for shares (both as ratio); with a reason where missing."""
+    is_points: bool
+
+
+def delta(now: Measure, before: Measure, reference: str) -> Delta:
+    """How ``now`` differs from ``before``; nothing is a change from or to the unknown."""
+    points = now.unit == "ratio"
+    for one, when in ((now, "now"), (before, reference)):
+        if one.value is None:
+            reason = f"{when}: {one.reason}"
+            return Delta(now, before, reference, Measure.missing("ratio", reason), points)
+    assert now.value is not None
+    assert before.value is not None
+    if points:
+        change = Measure(now.value - before.value, "ratio")
+    elif before.value:
+        change = Measure(now.value / before.value - 1, "ratio")
+    else:
+        change = Measure.missing("ratio", f"{reference}: it was 0")
+    return Delta(now, before, reference, change, points)

@@ -1,0 +1,196 @@
+"""A lake in an object store: listed there, read through copies of its segments on the local disk.
+
+A segment never changes, so a copy is never wrong; it is fetched when it is first read, and whatever
+reads a lake in a folder reads the copy. What is written goes to the store first and is then there
+for everybody:
+
+    append      one object, visible when it is whole
+    ingest      its parts as objects that nobody lists, then the record that adds them
+    compaction  the same, with a record whose number the store takes once (see ``bucket_commits``)
+
+A process that is killed between two of these leaves objects that no record adds. They are never
+read, and an ingest or a merge of the same rows writes them anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from steptax.app.errors import NotFoundError, UserError
+from steptax.app.lake.bucket import Bucket
+from steptax.app.lake.bucket_commits import BucketCommits
+from steptax.app.lake.commits import Commit
+from steptax.app.lake.files import write_whole
+from steptax.app.lake.lake import FORMAT, Lake
+from steptax.app.lake.listing import Listing
+from steptax.app.lake.quarantine import SetAside, damaged
+from steptax.app.lake.segments import Name, Segment, job_folder, job_of_folder, parse_name
+
+#: What others write is seen after at most this.
+FRESH_S = 1.0
+_MARKER = "LAKE.json"
+
+
+def cache_folder(url: str) -> Path:
+    """Where copies of the objects of ``url`` lie: below $STEPTAX_CACHE, else the user's cache."""
+    base = os.environ.get("STEPTAX_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "steptax"
+    )
+    return Path(base) / hashlib.sha256(url.encode()).hexdigest()[:16]
+
+
+class BucketListing(Listing):
+    """The segments and jobs of a bucket, listed again when the list is older than ``fresh_s``."""
+
+    def __init__(self, bucket: Bucket, root: Path, commits: BucketCommits, fresh_s: float) -> None:
+        super().__init__()
+        self._bucket = bucket
+        self._root = root
+        self._commits = commits
+        self._fresh_s = fresh_s
+        self._held: dict[str, tuple[int, float, list[tuple[str, Name]]]] = {}
+        self._guard = Lock()
+
+    def segments(self, folder: str) -> list[tuple[str, Name]]:
+        """The segments in ``folder`` by name, and what their names say.
+
+        A list is never older than the commits that are read with it: what a newer commit adds
+        would be missing, and what it replaces hidden.
+        """
+        generation, now_s = self._commits.generation, time.monotonic()
+        with self._guard:
+            held = self._held.get(folder)
+        if held is not None and held[0] == generation and now_s - held[1] <= self._fresh_s:
+            return held[2]
+        place = Path(folder).relative_to(self._root).as_posix()
+        names = ((entry, parse_name(entry)) for entry in self._bucket.names(place))
+        found = [(entry, name) for entry, name in names if name is not None]
+        with self._guard:
+            self._held[folder] = generation, now_s, found
+        return found
+
+    def jobs(self, folder: str) -> list[str]:
+        """The jobs that have a folder in ``folder``, sorted."""
+        place = Path(folder).relative_to(self._root).as_posix()
+        found = (job_of_folder(entry) for entry in self._bucket.folders(place))
+        return sorted(job for job in found if job is not None)
+
+    def forget(self, folder: Path) -> None:
+        """List ``folder`` anew: something was written there."""
+        with self._guard:
+            self._held.pop(str(folder), None)
+
+
+class BucketLake(Lake):
+    """A lake at a URL that fsspec reaches. ``root`` is the folder of copies on this machine."""
+
+    def __init__(self, url: str, *, create: bool = False, fresh_s: float = FRESH_S) -> None:
+        self.url = url
+        self.bucket = Bucket(url)
+        copies = cache_folder(url)
+        marker = self._marker()
+        if marker is None and create:
+            marker = orjson.dumps({"format": FORMAT})
+            self.bucket.write(_MARKER, marker)
+        if marker is None and not self.bucket.folders("tables"):
+            raise NotFoundError(
+                "there is no lake here",
+                where=url,
+                hint="make one: steptax ingest KIND PATH --lake URL",
+            )
+        write_whole(copies / _MARKER, marker or orjson.dumps({"format": FORMAT}))
+        super().__init__(copies)
+        commits = BucketCommits(self.bucket, fresh_s=fresh_s)
+        self.commits = commits
+        self._remote = BucketListing(self.bucket, copies, commits, fresh_s)
+        self._listing = self._remote
+        self._refetched: set[Path] = set()
+
+    def _marker(self) -> bytes | None:
+        try:
+            return self.bucket.read([_MARKER]).get(_MARKER)
+        except Exception as error:  # every store has its own
+            said = str(error).split("\n")[0] or type(error).__name__
+            raise UserError(
+                f"the store cannot be read: {said}",
+                where=self.url,
+                hint="credentials and region of the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE); "
+                "AWS_ENDPOINT_URL for a store that is not Amazon's",
+            ) from error
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def fetched(self, segments: Iterable[Segment]) -> Sequence[Segment]:
+        """``segments``, each with its copy on this machine."""
+        found = list(segments)
+        missing = {self.relative(s.path): s.path for s in found if not s.path.exists()}
+        self.bucket.fetch(missing)
+        return found
+
+    def set_damaged_aside(self, segments: Iterable[Segment]) -> int:
+        """Fetch damaged copies anew; what is damaged in the store too is passed over."""
+        found = damaged(s for s in segments if s.path.exists())
+        for path, reason in found.items():
+            if path in self._refetched:
+                place, now_us = self.relative(path), time.time_ns() // 1000
+                self._passed_over[path] = SetAside(place, reason, now_us, is_moved=False)
+            self._refetched.add(path)
+            path.unlink(missing_ok=True)
+        return len(found)
+
+    def live_job_ids(self) -> list[str]:
+        """Jobs whose recorders have given a sign of life, sorted."""
+        found = (job_of_folder(entry) for entry in self.bucket.folders("live"))
+        return sorted(job for job in found if job is not None)
+
+    def heartbeats(self, job_id: str) -> list[dict[str, Any]]:
+        """What each rank's recorder last said of itself, by rank."""
+        place = f"live/{job_folder(job_id)}"
+        folder = self.root / place
+        shutil.rmtree(folder, ignore_errors=True)
+        bodies = self.bucket.read([f"{place}/{name}" for name in self.bucket.names(place)])
+        for name, body in bodies.items():
+            write_whole(self.root / name, body)
+        return super().heartbeats(job_id)
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def append(self, name: str, rows: pa.Table, *, source: str) -> list[Path]:
+        """Append rows, visible at once. Returns the copies of the segments written."""
+        written = super().append(name, rows, source=source)
+        self.bucket.put({self.relative(path): path for path in written})
+        for path in written:
+            self._remote.forget(path.parent)
+        return written
+
+    def commit(self, commit: Commit) -> None:
+        """Make an ingest or a compaction visible."""
+        added = {name: self.root / name for name in commit.adds}
+        self.bucket.put(added)
+        super().commit(commit)
+
+    def discard(self, names: Iterable[str]) -> list[str]:
+        """Remove replaced segments; those that were still there."""
+        by_folder: dict[str, list[str]] = {}
+        for name in names:
+            folder, _, entry = name.rpartition("/")
+            by_folder.setdefault(folder, []).append(entry)
+        gone = [
+            f"{folder}/{entry}"
+            for folder, entries in by_folder.items()
+            for entry in {*entries} & {*self.bucket.names(folder)}
+        ]
+        self.bucket.delete(gone)
+        for name in gone:
+            (self.root / name).unlink(missing_ok=True)
+        return gone

@@ -1,0 +1,96 @@
+"""What is asked of an engine: a named query, its parameters, and the segments that it must read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from steptax.app.lake import Lake, Segment
+from steptax.app.lake.segments import order_column
+from steptax.app.queries.texts import Query, query
+from steptax.app.schema import table
+from steptax.app.schema.rollups import LEVELS
+
+
+class Engine(Protocol):
+    """Whatever runs named queries on a lake."""
+
+    @property
+    def lake(self) -> Lake:
+        """The lake that is asked."""
+
+    def run(
+        self,
+        name: str,
+        *,
+        job_id: str | None = None,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        **parameters: object,
+    ) -> pa.Table:
+        """Run query ``name``; by-job tables are read for ``job_id`` only, when it is given.
+
+        ``first_step`` and ``last_step`` leave out segments that hold no such step, and the
+        parameters ``first_us`` and ``last_us`` samples of other moments; a query that must filter
+        exactly says so in its text.
+        """
+
+    def roll_up(self) -> int:
+        """Store the roll-ups that segments lack; for how many segments one was made."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question: the query's text, the values of its parameters, and what it is about."""
+
+    query: Query
+    values: Mapping[str, Any]
+    job_id: str | None
+    spans: Mapping[str, tuple[Any, Any]]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        job_id: str | None,
+        first_step: int | None,
+        last_step: int | None,
+        parameters: Mapping[str, object],
+    ) -> Asked:
+        """What ``Engine.run`` was given; KeyError names a parameter that is missing."""
+        spec = query(name)
+        available: dict[str, object] = {
+            "job_id": job_id,
+            "first_step": first_step,
+            "last_step": last_step,
+            **parameters,
+        }
+        spans = {
+            "step": (first_step, last_step),
+            "ts_us": (parameters.get("first_us"), parameters.get("last_us")),
+        }
+        return cls(spec, {key: available[key] for key in spec.parameters}, job_id, spans)
+
+    def segments(self, lake: Lake, name: str, *, here: bool = True) -> Sequence[Segment]:
+        """Segments of the table ``name`` that may hold what is asked for; ``here``: as files."""
+        own = table(name)
+        first, last = self.spans.get(order_column(own.names) or "", (None, None))
+        job = self.job_id if own.by_job else None
+        found = lake.segments(name, job, first_step=first, last_step=last)
+        return lake.fetched(found) if here else found
+
+    def rolled_segments(self, lake: Lake, level: str, *, here: bool = True) -> Sequence[Segment]:
+        """Segments below the roll-up ``level``; buckets that hold the ends are whole."""
+        rollup = LEVELS[level]
+        width = rollup.levels[level]
+        first, last = self.spans[rollup.at]
+        found = lake.segments(
+            rollup.table,
+            self.job_id if table(rollup.table).by_job else None,
+            first_step=None if first is None else first - first % width,
+            last_step=None if last is None else last - last % width + width - 1,
+        )
+        return lake.fetched(found) if here else found

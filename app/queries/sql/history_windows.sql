@@ -1,0 +1,21 @@
+-- Work of each rank over a job's whole history, by blocks of step_block steps (a multiple of a
+-- window). Of a window that several attempts ran in part, the attempt with the most reports.
+WITH told AS (
+    SELECT window_step, attempt, sum(row_count) AS reports
+    FROM rank_windows
+    GROUP BY window_step, attempt
+),
+fullest AS (
+    SELECT window_step, max_by(attempt, (reports, attempt)) AS attempt
+    FROM told
+    GROUP BY window_step
+)
+SELECT
+    r.rank,
+    r.window_step - r.window_step % :step_block AS block_step,
+    CAST(sum(r.row_count) AS BIGINT) AS row_count,
+    CAST(sum(r.work_sum) AS BIGINT) AS work_sum_us
+FROM rank_windows r
+JOIN fullest f ON r.window_step = f.window_step AND r.attempt = f.attempt
+GROUP BY r.rank, r.window_step - r.window_step % :step_block
+ORDER BY r.rank, block_step

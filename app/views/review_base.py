@@ -1,0 +1,170 @@
+"""What the cost review rests on: every job's bill by day, and what its steps say; no prices."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import repeat
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steptax.app.compute.attempt_layer import State
+from steptax.app.compute.job_days import DAY_US, JobDays, Stretches, job_days
+from steptax.app.compute.rows import Flags, Ints
+from steptax.app.views.fleet_jobs import job_bills
+from steptax.app.views.jobs import analyse_jobs, steps_of
+from steptax.app.views.record_bills import NO_DEVICES, JobBill
+from steptax.app.views.review_facts import StepFacts, step_facts
+from steptax.app.views.workspace import Workspace
+
+#: Reviews kept; one holds two hundred bytes or so per job and day.
+KEPT = 4
+_ROWS = ("steps", "ops", "events", "ranks", "jobs", "printed_metrics", "reported_scores")
+_COUNTED = (State.SPLIT, State.WHOLE, State.UNRECORDED)
+
+
+@dataclass(frozen=True, eq=False)
+class ReviewBase:
+    """Jobs [J] in the order of ``ws.jobs()``, and their days."""
+
+    jobs: Sequence[dict[str, Any]]
+    bills: Sequence[JobBill]
+    steps: Mapping[int, StepFacts]
+    """By place of the job, of those with steps."""
+    days: JobDays
+    undated_us: Ints
+    """[J] GPU-microseconds of jobs without a bill, whose recorded steps tell how long they ran."""
+    hours_known: Flags
+    """[J]"""
+    save_job: Ints
+    """[S] checkpoints kept: their job, and their day."""
+    save_day: Ints
+
+    @cached_property
+    def held_us(self) -> Ints:
+        """[J] GPU-microseconds, 0 where they are not known."""
+        held = np.zeros(len(self.jobs), dtype=np.int64)
+        np.add.at(held, self.days.job, self.days.held_us)
+        return held + self.undated_us
+
+    @cached_property
+    def _codes(self) -> dict[str, tuple[Ints, list[str]]]:
+        return {}
+
+    def groups(self, label: str) -> tuple[Ints, list[str]]:
+        """[J] the group of each job by one of its labels, and the names of the groups.
+
+        A job that does not state it is in the group without a name.
+        """
+        if label not in self._codes:
+            names = [str(job.get(label) or "") for job in self.jobs]
+            place: dict[str, int] = {}
+            codes = np.fromiter((place.setdefault(n, len(place)) for n in names), np.int64)
+            self._codes[label] = codes, list(place)
+        return self._codes[label]
+
+    @cached_property
+    def ids(self) -> NDArray[np.str_]:
+        """[J] the jobs' ids."""
+        return np.array([str(job["job_id"]) for job in self.jobs], dtype=np.str_)
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Of each job."""
+        return {str(job["job_id"]): k for k, job in enumerate(self.jobs)}
+
+
+_cache: OrderedDict[str, tuple[str, ReviewBase]] = OrderedDict()
+_lock = Lock()
+
+
+def base_version(ws: Workspace) -> str:
+    """Changes when the base may."""
+    return "-".join(ws.lake.version(name) for name in _ROWS)
+
+
+def review_base(ws: Workspace) -> ReviewBase:
+    """The base of ``ws``, kept by the version of what it rests on."""
+    version = base_version(ws)
+    with _lock:
+        known = _cache.get(ws.key)
+        if known is not None and known[0] == version:
+            _cache.move_to_end(ws.key)
+            return known[1]
+    made = _make(ws)
+    with _lock:
+        _cache[ws.key] = version, made
+        _cache.move_to_end(ws.key)
+        while len(_cache) > KEPT:
+            _cache.popitem(last=False)
+    return made
+
+
+def _make(ws: Workspace) -> ReviewBase:
+    jobs = ws.jobs()
+    analysed = analyse_jobs(ws, jobs)
+    # Their steps are in memory now: the bills need not load them again.
+    bills = job_bills(ws, jobs, steps_of(analysed))
+    facts = {
+        k: step_facts(jobs[k], one, bills[k]) for k, one in enumerate(analysed) if one is not None
+    }
+    undated_us = np.zeros(len(jobs), dtype=np.int64)
+    known = np.array([b.is_known or b.reason == NO_DEVICES for b in bills], dtype=np.bool_)
+    for k, own in facts.items():
+        if not known[k] and own.is_timed:
+            known[k], undated_us[k] = True, round(own.recorded_us)
+    place = {str(row["job_id"]): k for k, row in enumerate(jobs)}
+    days = job_days(*_stretches(bills))
+    return ReviewBase(jobs, bills, facts, days, undated_us, known, *_saves(ws, bills, place))
+
+
+def _stretches(bills: Sequence[JobBill]) -> tuple[Stretches, Ints]:
+    """The time of all bills, and the places of those of which it is not known when it was."""
+    undated = np.array([k for k, one in enumerate(bills) if one.undated], dtype=np.int64)
+    places = [k for k, one in enumerate(bills) if one.held is not None]
+    held = [one.held for one in bills if one.held is not None]
+    lines = [
+        (k, one.made.timeline)
+        for k, one in enumerate(bills)
+        if one.held is None and one.made is not None and one.made.timeline is not None
+    ]
+    owner = np.repeat(
+        np.array([k for k, _ in lines], dtype=np.int64), [len(line.start_us) for _, line in lines]
+    )
+
+    def column(name: str, plain: Iterable[int]) -> Ints:
+        of_records = np.fromiter(plain, np.int64, len(held))
+        return np.concatenate([of_records, *(getattr(line, name) for _, line in lines)])
+
+    return Stretches(
+        np.concatenate([np.array(places, dtype=np.int64), owner]),
+        column("start_us", (h.start_us for h in held)),
+        column("end_us", (h.end_us for h in held)),
+        column("gpus", (h.gpus for h in held)),
+        column("state", repeat(int(State.UNEXPLAINED))),
+    ), undated
+
+
+def _saves(ws: Workspace, bills: Sequence[JobBill], place: dict[str, int]) -> tuple[Ints, Ints]:
+    """Checkpoints that were kept: those after a step that was not rolled back."""
+    rows = ws.engine.run("fleet_saves")
+    owners, at = rows["job_id"].to_pylist(), np.asarray(rows["start_us"].to_numpy(), np.int64)
+    known = np.array([place.get(name, -1) for name in owners], dtype=np.int64)
+    keep = known >= 0
+    for k in set(known[keep].tolist()):
+        mine = np.flatnonzero(known == k)
+        bill = bills[k].made
+        if bill is None or bill.timeline is None:
+            continue
+        line = bill.timeline
+        steps = np.isin(line.state, (*_COUNTED, State.LOST))
+        order = np.argsort(line.start_us[steps], kind="stable")
+        starts, states = line.start_us[steps][order], line.state[steps][order]
+        before = np.searchsorted(starts, at[mine], side="left") - 1
+        keep[mine] = (before >= 0) & (states[before] != State.LOST) if len(starts) else True
+    return known[keep], at[keep] // DAY_US

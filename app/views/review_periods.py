@@ -1,0 +1,268 @@
+"""Periods of the cost review: its days, what they are compared with, weeks and months."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+import numpy as np
+
+from steptax.app.compute.budget import Day, Period
+from steptax.app.compute.compared import Days, Delta, newest, reference_of
+from steptax.app.compute.job_days import UNDATED
+from steptax.app.compute.measure import Measure
+from steptax.app.compute.review_totals import Totals, figures
+from steptax.app.compute.rows import Flags, Ints
+from steptax.app.errors import UserError
+from steptax.app.format import format_value
+from steptax.app.views.models import PeriodRow
+from steptax.app.views.review_models import WeekRow
+from steptax.app.views.review_money import Review
+
+_EPOCH = date(1970, 1, 1)
+UNKNOWN_PERIOD = "unknown"
+#: Weeks of a trend; the ones before them are left to the files.
+MAX_WEEKS = 156
+
+
+@dataclass(frozen=True)
+class Periods:
+    """The period that was chosen, and what its newest part is compared with."""
+
+    chosen: Days | None
+    """None: everything there is."""
+    record: Days | None
+    """Days on which any job held a device."""
+    current: Days | None
+    """What deltas are of: the chosen days, or the newest four weeks of the record."""
+    reference: Days | None
+    reference_name: str
+
+    @property
+    def text(self) -> str:
+        """The period, in words."""
+        days = self.chosen or self.record
+        return "all jobs; their dates are unknown" if days is None else f"{days.text}, UTC"
+
+    @property
+    def compared_text(self) -> str:
+        """What deltas compare with what; empty where nothing is compared."""
+        if self.current is None or self.reference is None:
+            return ""
+        what = f"newest 4 weeks, {self.current.text}, "
+        if self.chosen is not None:
+            what = "chosen days "
+        name = self.reference_name
+        days = "" if name == self.reference.text else f" ({self.reference.text})"
+        partly = f"; {self.partly}" if self.partly else ""
+        return f"{what}vs {name}{days}{partly}"
+
+    @property
+    def partly(self) -> str:
+        """That the record does not reach over all of the reference; empty where it does."""
+        if self.reference is None or self.record is None:
+            return ""
+        begin, end = self.record.first, self.record.last
+        if begin <= self.reference.first or not begin <= self.reference.last <= end:
+            return ""
+        there = (self.reference.last - begin).days + 1
+        return (
+            f"the record begins on {begin:%d %b %Y}, so of the {self.reference.count:,} days "
+            f"compared with only {there:,} are in it"
+        )
+
+
+def day_of(day: date) -> int:
+    """Days since 1970."""
+    return (day - _EPOCH).days
+
+
+def date_of(day: int) -> date:
+    """The date of a day since 1970."""
+    return _EPOCH + timedelta(days=int(day))
+
+
+def read_periods(
+    review: Review, first: date | None, last: date | None, compare_to: str, today: date
+) -> Periods:
+    """The periods of ``review``; UserError where they cannot be."""
+    days = review.rows.day[review.rows.day != UNDATED]
+    record = Days(date_of(days.min()), date_of(days.max())) if len(days) else None
+    chosen = None
+    if first is not None or last is not None:
+        begin = first or (record.first if record else last)
+        end = last or max(today, first or today)
+        assert begin is not None
+        if first is None and begin > end:
+            begin = end
+        chosen = Days(begin, end)
+    current = chosen or (newest(min(record.last, today)) if record is not None else None)
+    found = None if current is None else reference_of(current, compare_to)
+    if current is None:
+        reference_of(Days(today, today), compare_to)  # what cannot be is said all the same
+    return Periods(chosen, record, current, *(found or (None, "")))
+
+
+def inside(review: Review, days: Days | None) -> Flags:
+    """Rows of the review in ``days``; all for None, those without a date too."""
+    place = review.rows.day
+    if days is None:
+        return np.ones(len(place), dtype=np.bool_)
+    return (place >= day_of(days.first)) & (place <= day_of(days.last))
+
+
+def figures_of(review: Review, days: Days | None) -> dict[str, Measure]:
+    """The headline figures of ``days``."""
+    return figures(review.rows.sums(inside(review, days)), review.no_price)
+
+
+# -- weeks, months, days --------------------------------------------------------------------------
+
+
+def week_of(day: Ints) -> Ints:
+    """Weeks [N] since that of 29 December 1969, a Monday."""
+    return (day + 3) // 7
+
+
+def weeks(review: Review, days: Days | None, budgets: Mapping[date, float]) -> list[WeekRow]:
+    """Weeks of the period that have data, and those between them, oldest first.
+
+    ``budgets`` is what the budget gives each day.
+    """
+    keep = inside(review, days) & (review.rows.day != UNDATED)
+    if not keep.any():
+        return []
+    place = week_of(review.rows.day)
+    last = int(place[keep].max())
+    first = max(int(place[keep].min()), last - MAX_WEEKS + 1)
+    keep &= place >= first
+    bins = np.where(keep, place - first, -1)
+    found = []
+    for k, totals in enumerate(review.rows.by_bin(bins, last - first + 1)):
+        begin = date_of((first + k) * 7 - 3)
+        own = [begin + timedelta(days=n) for n in range(7)]
+        if days is not None:
+            own = [day for day in own if days.first <= day <= days.last]
+        planned = [budgets[day] for day in own if day in budgets]
+        found.append(
+            WeekRow(
+                str(begin),
+                len(own),
+                _week_figures(review, totals),
+                sum(planned) if planned else None,
+                "" if len(own) == 7 else f"{len(own)} days of it",
+            )
+        )
+    return found
+
+
+def _week_figures(review: Review, totals: Totals) -> dict[str, Measure]:
+    return figures(totals, review.no_price)
+
+
+def daily(review: Review, keep: Flags, period: Period, today: date) -> tuple[Day, ...]:
+    """Cost and goodput of each day of ``period`` up to ``today`` on which rows of ``keep`` lie."""
+    first, last = day_of(period.first), day_of(min(period.last, max(today, period.first)))
+    place = review.rows.day
+    own = keep & (place >= first) & (place <= last)
+    bins = np.where(own, place - first, -1)
+    there = np.bincount(bins[own], minlength=last - first + 1)
+    found = []
+    for k, totals in enumerate(review.rows.by_bin(bins, last - first + 1)):
+        if not there[k]:
+            continue
+        made = figures(totals, review.no_price)
+        usd = made["cost_usd"].value
+        found.append(
+            Day(
+                date_of(first + k),
+                None if usd is None else round(usd, 2),
+                made["goodput_ratio"].value,
+            )
+        )
+    return tuple(found)
+
+
+def months(review: Review, days: Days | None) -> tuple[PeriodRow, ...]:
+    """GPU-hours by month, split by time; of jobs without dates as their source states it."""
+    base, rows = review.base, review.rows
+    keep = inside(review, days) & (review.owner >= 0)
+    dated = keep & (rows.day != UNDATED)
+    month = rows.day[dated].astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+    held: dict[str, int] = {}
+    jobs: dict[str, int] = {}
+    for number in np.unique(month).tolist():
+        own = month == number
+        name = str(np.datetime64(number, "M"))
+        held[name] = int(rows.held_us[dated][own].sum())
+        jobs[name] = len(np.unique(review.owner[dated][own]))
+    unknown: dict[str, int] = {}
+    if days is None:
+        placed = np.zeros(len(base.jobs), dtype=np.bool_)
+        placed[review.owner[dated]] = True
+        for k in np.flatnonzero(~placed).tolist():
+            name = stated_period(base.jobs[k])
+            jobs[name] = jobs.get(name, 0) + 1
+            if base.hours_known[k]:
+                held[name] = held.get(name, 0) + int(base.held_us[k])
+            else:
+                unknown[name] = unknown.get(name, 0) + 1
+    return tuple(
+        PeriodRow(
+            name,
+            jobs[name],
+            held[name] / 3.6e9 if name in held else None,
+            unknown.get(name, 0),
+        )
+        for name in sorted(jobs, key=_order)
+    )
+
+
+def stated_period(job: Mapping[str, object]) -> str:
+    """The month in which a job started, else as its source states it."""
+    start = job.get("start_us")
+    if isinstance(start, int) and start > 0:
+        return datetime.fromtimestamp(start / 1e6, UTC).strftime("%Y-%m")
+    return str(job.get("period") or UNKNOWN_PERIOD)
+
+
+def _order(period: str) -> tuple[int, int, str]:
+    """Bare numbers as numbers (2 before 12), dates as text, the unknown last."""
+    if period == UNKNOWN_PERIOD:
+        return 2, 0, period
+    return (0, int(period), period) if period.isdecimal() else (1, 0, period)
+
+
+def sparks(rows: Sequence[WeekRow], name: str, newest_weeks: int = 26) -> tuple[float | None, ...]:
+    """A figure by whole week, oldest first; empty where fewer than two weeks tell it.
+
+    A part of a week would look like a fall.
+    """
+    whole = [row for row in rows if row.days == 7]
+    values = tuple(row.figures[name].value for row in whole[-newest_weeks:])
+    return values if sum(value is not None for value in values) >= 2 else ()
+
+
+def change_text(found: Delta) -> str:
+    """``+12.0 %``, ``-2.1 points``, ``level``; empty where the change is not known."""
+    if found.change.value is None:
+        return ""
+    size = format_value(abs(found.change.value), "ratio")
+    if size.startswith(("<", "0.0 ")):
+        return "level"
+    if found.is_points:
+        size = f"{size.removesuffix(' %')} points"
+    return f"{'-' if found.change.value < 0 else '+'}{size}"
+
+
+def read_day(text: str | None, flag: str) -> date | None:
+    """A day as 2026-11-29; UserError for anything else."""
+    if text is None:
+        return None
+    try:
+        return date.fromisoformat(text.strip())
+    except ValueError:
+        raise UserError(
+            f"expected a day as 2026-11-29, found {text!r}", where=flag, hint="days are UTC"
+        ) from None

@@ -1,0 +1,259 @@
+"""Holds many browser sessions on a live job and measures what each answer takes.
+
+    python -m steptax.benchmarks.product.sessions [--sessions 50] [--seconds 600]
+
+A page server runs in a process of its own; a job is written to its lake two steps a second. Each
+session is a real websocket that speaks Streamlit's protocol as its browser side does: it opens a
+page, and then asks again for each part that the server tells it to refresh, as often as it tells.
+An answer is timed from the question to the word that the run has ended. Prints the sessions held,
+errors, the answers' p50 and p95, and the memory of the server: after the first quarter, at its end,
+and the slope between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.asyncio.client import ClientConnection, connect
+
+from steptax.app.lake import Lake
+from steptax.app.lake.segments import job_folder
+from steptax.app.serve import free_port, server_command, wait_until_healthy
+
+JOB = "live-job"
+RANKS = 64
+STEP_S = 0.5
+#: Pages that the sessions open in turn, with what stands behind their address.
+PAGES = ("job", "job", "job", "fleet", "", "whatif")
+#: A session goes on to the next page after so long.
+STAY_S = 60.0
+#: An answer that takes longer counts as an error.
+PATIENCE_S = 60.0
+
+
+@dataclass
+class Measured:
+    """What the sessions saw, and what the server used."""
+
+    held: int = 0
+    answers_s: list[float] = field(default_factory=list)
+    refreshes_s: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    memory_mib: list[float] = field(default_factory=list)
+
+
+class Session:
+    """One browser tab."""
+
+    def __init__(self, url: str, number: int, measured: Measured) -> None:
+        self._url = url.replace("http", "ws", 1) + "/_stcore/stream"
+        self._origin = url
+        self._number = number
+        self._measured = measured
+
+    async def run(self, until_s: float) -> None:
+        """Open pages and refresh them until ``until_s`` of the monotonic clock."""
+        try:
+            async with connect(
+                self._url,
+                origin=self._origin,  # type: ignore[arg-type]
+                subprotocols=["streamlit"],  # type: ignore[list-item]
+                max_size=None,
+            ) as socket:
+                self._measured.held += 1
+                visit = self._number
+                while time.monotonic() < until_s:
+                    page = PAGES[visit % len(PAGES)]
+                    visit += 1
+                    leave_s = min(until_s, time.monotonic() + STAY_S)
+                    await self._visit(socket, page, leave_s)
+        except Exception as error:
+            self._measured.errors.append(f"session {self._number}: {type(error).__name__}: {error}")
+
+    async def _visit(self, socket: ClientConnection, page: str, leave_s: float) -> None:
+        fragments = await self._ask(socket, page, None, self._measured.answers_s)
+        while (now := time.monotonic()) < leave_s:
+            if not fragments:
+                await asyncio.sleep(min(STAY_S, leave_s - now))
+                return
+            # Asked one by one and no sooner than told: there is one answer at a time, as in a tab.
+            every_s = min(fragments.values())
+            await asyncio.sleep(min(every_s, max(0.0, leave_s - now)))
+            for fragment in list(fragments):
+                more = await self._ask(socket, page, fragment, self._measured.refreshes_s)
+                fragments |= more
+
+    async def _ask(
+        self, socket: ClientConnection, page: str, fragment: str | None, times_s: list[float]
+    ) -> dict[str, float]:
+        """Ask for a page or a part of it; the parts that are to be refreshed, and how often."""
+        question = BackMsg()
+        question.rerun_script.query_string = f"job={JOB}"
+        question.rerun_script.page_name = page
+        if fragment is not None:
+            question.rerun_script.fragment_id = fragment
+        begin_s = time.monotonic()
+        await socket.send(question.SerializeToString())
+        fragments: dict[str, float] = {}
+        while True:
+            raw = await asyncio.wait_for(socket.recv(), PATIENCE_S)
+            answer = ForwardMsg()
+            answer.ParseFromString(raw if isinstance(raw, bytes) else raw.encode())
+            kind = answer.WhichOneof("type")
+            if kind == "auto_rerun":
+                fragments[answer.auto_rerun.fragment_id] = answer.auto_rerun.interval
+            elif kind == "delta" and answer.delta.new_element.WhichOneof("type") == "exception":
+                text = answer.delta.new_element.exception.message
+                self._measured.errors.append(f"page {page or 'executive'}: {text[:200]}")
+            elif kind == "script_finished":
+                times_s.append(time.monotonic() - begin_s)
+                return fragments
+
+
+class LiveJob(threading.Thread):
+    """Appends a step of all ranks every half second, with a sign of life."""
+
+    def __init__(self, lake: Lake) -> None:
+        super().__init__(daemon=True)
+        self._lake = lake
+        self._over = threading.Event()
+        now_us = time.time_ns() // 1000
+        record = {"job_id": [JOB], "team": ["a"], "state": ["running"], "start_us": [now_us]}
+        lake.append("jobs", pa.table(record | {"world_size": [RANKS]}), source="benchmark")
+        for step in range(20):  # a page has something to say at once
+            self._step(step)
+
+    def run(self) -> None:
+        """Write until it is stopped."""
+        step = 20
+        while not self._over.wait(STEP_S):
+            self._step(step)
+            step += 1
+
+    def stop(self) -> None:
+        """End it."""
+        self._over.set()
+        self.join()
+
+    def _step(self, step: int) -> None:
+        now_us = time.time_ns() // 1000
+        rng = np.random.default_rng(step)
+        work_us = (400_000 + rng.normal(0, 4_000, RANKS)).astype(np.int64)
+        work_us[3] += 80_000
+        rows: dict[str, Any] = {
+            "job_id": [JOB] * RANKS,
+            "attempt": pa.array([0] * RANKS, pa.int32()),
+            "step": [step] * RANKS,
+            "rank": pa.array(range(RANKS), pa.int32()),
+            "start_us": [now_us] * RANKS,
+            "duration_us": [int(work_us.max()) + 20_000] * RANKS,
+            "compute_us": work_us,
+            "comm_us": int(work_us.max()) + 20_000 - work_us,
+        }
+        self._lake.append("steps", pa.table(rows), source="benchmark")
+        folder = self._lake.root / "live" / job_folder(JOB)
+        folder.mkdir(parents=True, exist_ok=True)
+        beats = [{"rank": r, "ts_us": now_us, "state": "running"} for r in range(RANKS)]
+        partial = folder / ".beats.tmp"
+        partial.write_bytes(orjson.dumps(beats))
+        partial.rename(folder / "beats-benchmark.json")
+
+
+def measure(sessions: int, seconds: float) -> Measured:
+    """Hold ``sessions`` for ``seconds``."""
+    measured = Measured()
+    with tempfile.TemporaryDirectory(prefix="steptax-sessions-") as folder:
+        lake = Lake(Path(folder) / "lake", create=True)
+        job = LiveJob(lake)
+        job.start()
+        port = free_port(8900)
+        environment = dict(os.environ) | {
+            "STEPTAX_LAKE": str(lake.root),
+            "STEPTAX_PRICE_USD_PER_GPU_HOUR": "2",
+        }
+        server = subprocess.Popen(
+            server_command("127.0.0.1", port), env=environment, stdout=subprocess.DEVNULL
+        )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_until_healthy(url, server)
+            asyncio.run(_hold(url, server.pid, sessions, seconds, measured))
+        finally:
+            job.stop()
+            server.terminate()
+            server.wait(timeout=20)
+    return measured
+
+
+async def _hold(url: str, pid: int, sessions: int, seconds: float, measured: Measured) -> None:
+    until_s = time.monotonic() + seconds
+
+    async def weigh() -> None:
+        while True:
+            measured.memory_mib.append(_resident_mib(pid))
+            await asyncio.sleep(min(10.0, seconds / 10))
+
+    async def one(number: int) -> None:
+        # Nobody opens fifty tabs in the same instant.
+        await asyncio.sleep(min(30.0, seconds / 10) * number / sessions)
+        await Session(url, number, measured).run(until_s)
+
+    weighing = asyncio.create_task(weigh())
+    await asyncio.gather(*(one(number) for number in range(sessions)))
+    weighing.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await weighing
+
+
+def _resident_mib(pid: int) -> float:
+    text = Path(f"/proc/{pid}/status").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the figures; 0 where every session was held without an error."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--sessions", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    asked = parser.parse_args(arguments)
+    found = measure(asked.sessions, asked.seconds)
+    out = sys.stdout
+    out.write(
+        f"sessions held {found.held}/{asked.sessions} for {asked.seconds:.0f} s, "
+        f"{len(found.errors)} errors\n"
+    )
+    for name, times_s in (("page", found.answers_s), ("refresh", found.refreshes_s)):
+        if times_s:
+            p50, p95 = np.percentile(times_s, [50, 95])
+            out.write(f"{name:8}{len(times_s):8,} answers, p50 {p50:.2f} s, p95 {p95:.2f} s\n")
+    later = found.memory_mib[len(found.memory_mib) // 4 :]
+    if len(later) > 2:
+        slope = np.polyfit(np.linspace(0, 0.75 * asked.seconds / 60, len(later)), later, 1)[0]
+        out.write(
+            f"memory  {later[0]:,.0f} MiB after the first quarter, {later[-1]:,.0f} MiB at the "
+            f"end, {slope:+.1f} MiB a minute\n"
+        )
+    for error in found.errors[:10]:
+        out.write(f"  {error}\n")
+    return 1 if found.errors or found.held < asked.sessions else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,43 @@
+"""All steps of a job that is too long for the sections above it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from steptax.app.charts.heatmap import fit, heat_figure
+from steptax.app.charts.job_tables import heat_table, history_table, series_table
+from steptax.app.charts.series import step_figure
+from steptax.app.charts.style import PAGE_BYTES
+from steptax.pages import data, frame, parts
+
+
+def draw(job_id: str, *, is_live: bool) -> None:
+    """One sentence, who exceeded the peers when, the ranks, the steps; nothing for a small job."""
+    with frame.guarded("history_problem"):
+        view = data.history(job_id, is_live=is_live)
+        if view is None:
+            return
+        parts.section(f"The whole job: {view.steps:,} steps")
+        st.markdown(parts.plain(view.sentence))
+        st.caption(
+            f"Mean work beyond the peers' mean: a column is {view.block_steps:,} steps, a row the "
+            f"rank of its group that exceeds most. From sums of all {view.rows:,} rank reports."
+        )
+        left, right = st.columns([3, 2], gap="medium")
+        heat = fit(view.heat, PAGE_BYTES, view.unit)
+        with left:
+            parts.figure(
+                "history_heat",
+                heat_figure(heat, parts.palette(), budget_bytes=PAGE_BYTES, unit=view.unit),
+                lambda: heat_table(view.heat, view.unit),
+                alt=f"Heat map of excess work over the whole job. {view.sentence}",
+            )
+        with right:
+            parts.rows("history_ranks", history_table(view), height=360)
+            parts.download("history_ranks", lambda: history_table(view))
+        parts.figure(
+            "history_steps",
+            step_figure(view.series, parts.palette(), unit=view.unit),
+            lambda: series_table(view.series, view.unit),
+            alt="Step time and the longest work of any rank over the whole job.",
+        )

@@ -1,0 +1,89 @@
+"""Days of all devices while a collector hangs: what it repeats is no measurement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from steptax.app.lake import Lake
+from steptax.app.views.device_days import device_days
+from steptax.app.views.fleet_capacity import capacity
+from steptax.app.views.workspace import open_workspace
+
+HOUR_S, STEP_S = 3600, 60
+#: 1 May 2026, 00:00 UTC.
+BEGIN_S = 1_777_593_600
+
+
+def sample(device: str, at_s: int, **values: float) -> dict[str, Any]:
+    return {
+        "host": "n1",
+        "gpu_uuid": device,
+        "ts_us": (BEGIN_S + at_s) * 1_000_000,
+        "util_ratio": 0.5,
+        "power_w": 300.0 + at_s % 7,
+        "temperature_c": 50.0,
+    } | values
+
+
+def stored(root: Path, rows: list[dict[str, Any]]) -> Path:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = pa.Table.from_pylist([{n: row.get(n) for n in names} for row in rows])
+    lake = Lake(root / "lake", create=True)
+    # In parts, as a watch stores them: a hang is told over all of them.
+    for at in range(0, table.num_rows, 50):
+        lake.append("device_samples", table.slice(at, 50), source="prometheus:x")
+    return root / "lake"
+
+
+def hung(device: str, first_h: int, last_h: int, **values: float) -> list[dict[str, Any]]:
+    still = {"util_ratio": 1.0, "power_w": 700.0, "temperature_c": 90.0}
+    return [
+        sample(device, at, **still, **values)
+        for at in range(first_h * HOUR_S, last_h * HOUR_S, STEP_S)
+    ]
+
+
+def test_hours_in_which_nothing_moves_are_counted_apart(tmp_path: Path) -> None:
+    well = [sample("GPU-a", at) for at in range(0, 6 * HOUR_S, STEP_S)]
+    lake = stored(tmp_path, [*well, *hung("GPU-b", 0, 3)])
+    ws = open_workspace(lake)
+    (day,) = device_days(ws)
+    assert (day.devices, day.samples, day.stale_samples) == (2, 540, 180)
+    assert day.util_ratio == pytest.approx(0.5)
+    assert day.power_w == pytest.approx(303, abs=0.1)
+    assert (day.power_max_w, day.temperature_max_c, day.hottest) == (306, 50, "n1 GPU-a")
+    unused = capacity(ws, None)
+    assert unused.utilisation.value == pytest.approx(0.5)
+    assert unused.devices == 2
+    assert any(text.startswith("180 samples of hours") for text in unused.utilisation.warnings)
+
+
+@pytest.mark.parametrize("moving", ["energy_j", "sm_clock_mhz", "memory_used_bytes"])
+def test_one_value_that_moves_shows_that_samples_are_fresh(tmp_path: Path, moving: str) -> None:
+    rows = hung("GPU-b", 0, 2)
+    for number, row in enumerate(rows):
+        row[moving] = 1000 + number // 30
+    (day,) = device_days(open_workspace(stored(tmp_path, rows)))
+    assert day.stale_samples == 0
+    assert day.util_ratio == pytest.approx(1.0)
+
+
+def test_few_samples_of_an_hour_and_those_without_power_are_not_judged(tmp_path: Path) -> None:
+    rows = hung("GPU-b", 0, 1)[:10]
+    rows += [row | {"power_w": None} for row in hung("GPU-c", 0, 2)]
+    (day,) = device_days(open_workspace(stored(tmp_path, rows)))
+    assert (day.samples, day.stale_samples) == (130, 0)
+
+
+def test_a_day_of_nothing_but_repeats_has_no_figures(tmp_path: Path, steptax: Any) -> None:
+    stored(tmp_path, hung("GPU-b", 0, 24))
+    data = steptax("rollup")
+    (day,) = data["days"]
+    assert day["stale_samples"] == day["samples"] == 1440
+    assert [day[name] for name in ("util_ratio", "power_w", "hottest", "throttled_ratio")] == [
+        None, None, None, None,
+    ]  # fmt: skip

@@ -1,0 +1,258 @@
+"""The login with a real provider of identities, a real server and a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.cookies import SimpleCookie
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
+
+from steptax.app.lake import Lake
+from steptax.app.serve import free_port, server_command, wait_until_healthy
+from tests.oidc_provider import CLIENT_ID, FAULTS, Provider
+from tests.team_lake import store_team
+
+pytestmark = pytest.mark.browser
+
+COOKIE_SECRET = "planted-cookie-secret-0123456789-abcdefghij"
+METRICS_TOKEN = "planted-metrics-token-9876543210"
+USERS: dict[str, dict[str, Any]] = {
+    "ada": {"email": "ada@example.org", "groups": ["vision", "everyone"]},
+    "zoe": {"email": "zoe@example.org", "groups": ["speech"]},
+    "nora": {"email": "nora@example.org", "groups": ["everyone"]},
+    "mallory": {"email": "boss@example.org", "email_verified": False},
+    "boss": {"email": "boss@example.org", "email_verified": True},
+}
+GRANTS = """
+[[access.grant]]
+claim = "groups"
+value = "vision"
+role = "engineer"
+teams = ["alpha"]
+
+[[access.grant]]
+claim = "groups"
+value = "speech"
+role = "viewer"
+teams = ["zebra"]
+
+[[access.grant]]
+claim = "email"
+value = "boss@example.org"
+role = "admin"
+teams = ["*"]
+"""
+
+
+@dataclass
+class Served:
+    """A running page server with a login."""
+
+    url: str
+    provider: Provider
+    log: Path
+
+    def get(self, path: str, *, cookie: str | None = None, method: str = "GET") -> tuple[int, str]:
+        """Status and body of an answer."""
+        request = Request(self.url + path, method=method)
+        if cookie is not None:
+            request.add_header("Cookie", cookie)
+        try:
+            with urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read().decode("utf-8", "replace")
+        except HTTPError as error:
+            return error.code, error.read().decode("utf-8", "replace")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Two teams behind a login."""
+    folder = tmp_path_factory.mktemp("login")
+    lake = Lake(folder / "lake", create=True)
+    for word in ("alpha", "zebra"):
+        store_team(lake, word)
+    with Provider(USERS) as provider:
+        port = free_port(8680)
+        access = folder / "access.toml"
+        access.write_text(
+            "[auth]\n"
+            f'redirect_uri = "http://127.0.0.1:{port}/oauth2callback"\n'
+            f'server_metadata_url = "{provider.issuer}/.well-known/openid-configuration"\n'
+            f'client_id = "{CLIENT_ID}"\nclient_secret = "{provider.client_secret}"\n'
+            f'cookie_secret = "{COOKIE_SECRET}"\n'
+            f'[metrics]\ntoken = "{METRICS_TOKEN}"\n{GRANTS}'
+        )
+        access.chmod(0o600)
+        log = folder / "log"
+        environment = dict(os.environ) | {
+            "STEPTAX_LAKE": str(lake.root),
+            "STEPTAX_ACCESS": str(access),
+            "STEPTAX_LOG_FORMAT": "json",
+            "STEPTAX_LOG_LEVEL": "info",
+        }
+        with log.open("wb") as handle:
+            process = subprocess.Popen(
+                server_command("127.0.0.1", port, access),
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=handle,
+                start_new_session=True,
+            )
+            try:
+                url = f"http://127.0.0.1:{port}"
+                wait_until_healthy(url, process)
+                yield Served(url, provider, log)
+            finally:
+                process.terminate()
+                process.wait(timeout=20)
+
+
+@pytest.fixture(autouse=True)
+def sound(served: Served) -> None:
+    served.provider.fault = "none"
+
+
+def log_in(tab: Page, served: Served, user: str) -> None:
+    tab.goto(served.url)
+    tab.get_by_role("button", name="Log in").click()
+    tab.get_by_role("link", name=user, exact=True).click()
+    tab.wait_for_url(f"{served.url}/**")
+
+
+def cookies(tab: Page) -> str:
+    return "; ".join(f"{c['name']}={c['value']}" for c in tab.context.cookies())
+
+
+def test_a_stranger_gets_the_shell_and_the_way_to_the_login(served: Served, page: Page) -> None:
+    for path in ("/", "/job?job=alpha-run", "/fleet", "/health", "/healthz", "/_stcore/health"):
+        status, body = served.get(path)
+        assert status == 200
+        assert "alpha" not in body
+        assert "zebra" not in body
+    for path in ("/media/abc.csv", "/metrics", "/_stcore/metrics", "/component/x/y", "/anything"):
+        assert served.get(path)[0] == 401, path
+    for method in ("PUT", "POST", "DELETE"):
+        assert served.get("/_stcore/upload_file/a/b", method=method)[0] == 405
+    assert json.loads(served.get("/healthz")[1])["status"] == "ok"
+    page.goto(f"{served.url}/job?job=alpha-run")
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    expect(page.get_by_text("alpha training")).to_have_count(0)
+    expect(page.get_by_text("Fleet")).to_have_count(0)
+
+
+def test_each_reader_sees_the_own_team_and_the_own_files(
+    served: Served, browser: Browser, page: Page
+) -> None:
+    log_in(page, served, "ada")
+    expect(page.get_by_text(": engineer of alpha")).to_be_visible()
+    expect(page.locator("body")).to_contain_text("alpha-run")
+    assert "zebra" not in page.content()
+    expect(page.get_by_text("Data & health")).to_have_count(0)
+    page.goto(f"{served.url}/job?job=zebra-run")
+    expect(page.get_by_text("there is no job 'zebra-run'").first).to_be_visible()
+    page.goto(f"{served.url}/fleet")
+    button = page.get_by_test_id("stDownloadButton").first.get_by_role("button")
+    with page.expect_download() as made:
+        button.click()
+    file = made.value
+    path = "/media/" + file.url.partition("/media/")[2]
+    assert "zebra" not in Path(file.path()).read_text()
+    own = cookies(page)
+    assert served.get(path, cookie=own)[0] == 200
+    assert served.get(path)[0] == 401
+    other = browser.new_context().new_page()
+    other.set_default_timeout(60_000)
+    log_in(other, served, "zoe")
+    expect(other.get_by_text(": viewer of zebra")).to_be_visible()
+    assert "alpha" not in other.content()
+    assert served.get(path, cookie=cookies(other))[0] == 404
+    other.get_by_role("button", name="Log out").click()
+    expect(other.get_by_role("button", name="Log in")).to_be_visible()
+    assert served.get(path, cookie=cookies(other))[0] == 401
+    other.context.close()
+
+
+@pytest.mark.parametrize("user", ["nora", "mallory"])
+def test_a_known_person_without_a_role_sees_nothing(served: Served, page: Page, user: str) -> None:
+    log_in(page, served, user)
+    expect(page.get_by_text("no rule gives you a role")).to_be_visible()
+    assert "alpha" not in page.content()
+    assert served.get("/media/x.csv", cookie=cookies(page))[0] == 403
+
+
+def test_an_admin_sees_all_teams_and_the_sources(served: Served, page: Page) -> None:
+    log_in(page, served, "boss")
+    expect(page.get_by_text(": admin of every team")).to_be_visible()
+    expect(page.get_by_text("Data & health").first).to_be_visible()
+    expect(page.locator("body")).to_contain_text("zebra")
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "none"])
+def test_a_token_that_is_not_right_lets_nobody_in(served: Served, page: Page, fault: str) -> None:
+    served.provider.fault = fault
+    before = served.provider.logins
+    log_in(page, served, "boss")
+    assert served.provider.logins == before + 1
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    assert "alpha" not in page.content()
+    assert served.get("/media/x.csv", cookie=cookies(page))[0] == 401
+
+
+@pytest.mark.parametrize("forged", ["old", "future", "no time", "wrong key", "not logged in"])
+def test_a_cookie_of_ones_own_making_lets_nobody_in(
+    served: Served, browser: Browser, forged: str
+) -> None:
+    now = time.time()
+    claims: dict[str, Any] = {
+        "origin": served.url,
+        "is_logged_in": forged != "not logged in",
+        "sub": "boss",
+        "email": "boss@example.org",
+        "email_verified": True,
+        "iat": {"old": now - 9 * 3600, "future": now + 3600, "no time": None}.get(forged, now),
+    }
+    secret = "another-secret" if forged == "wrong key" else COOKIE_SECRET
+    value = create_signed_value(secret, "_streamlit_user", json.dumps(claims)).decode()
+    context = browser.new_context()
+    context.add_cookies([{"name": "_streamlit_user", "value": value, "url": served.url}])
+    tab = context.new_page()
+    tab.goto(served.url)
+    expect(tab.get_by_role("button", name="Log in")).to_be_visible(timeout=60_000)
+    assert "alpha" not in tab.content()
+    assert served.get("/media/x.csv", cookie=f"_streamlit_user={value}")[0] == 401
+    context.close()
+
+
+def test_own_figures_are_for_who_has_the_token(served: Served) -> None:
+    request = Request(f"{served.url}/metrics")
+    request.add_header("Authorization", f"Bearer {METRICS_TOKEN}")
+    with urlopen(request, timeout=30) as answer:
+        text = answer.read().decode()
+    assert "steptax_sessions " in text
+    assert 'steptax_http_requests_total{code="401",method="GET"}' in text
+    assert "alpha" not in text
+
+
+def test_no_secret_is_in_the_log_which_is_one_object_a_line(served: Served, page: Page) -> None:
+    served.provider.fault = "other key"  # what goes wrong is logged with its traceback
+    log_in(page, served, "ada")
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    text = served.log.read_text()
+    for secret in (COOKIE_SECRET, METRICS_TOKEN, served.provider.client_secret, "code=", "eyJ"):
+        assert secret not in text
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert {"ts", "level", "logger", "message"} <= set.intersection(*map(set, lines))
+    assert any(line["message"] == "request" and line["status"] == 401 for line in lines)
+    assert any("error" in line for line in lines)
+    assert SimpleCookie(cookies(page)).get("_streamlit_user") is None

@@ -1,0 +1,237 @@
+"""Every named query, and the roll-ups, on Apache Spark with two executors: what DuckDB gives."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from steptax.app.lake import Lake, ScopedLake
+from steptax.app.lake.rollups import is_rolled, made, rollup_path
+from steptax.app.queries import QUERIES, DuckEngine
+from steptax.app.queries.spark import QUIET, SparkEngine, spark_session
+from steptax.app.schema.rollups import DAY_US, ROLLUPS
+from tests.engines.generated_lake import BEGIN_US, generated_lake
+
+MASTER = "local-cluster[2,1,1024]"
+#: Hundreds of tiny jobs: most of their time would go into compiling what runs once.
+SMALL = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.files.openCostInBytes": "0",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+#: What the parameters of queries are given; one that is not here fails the test of its query.
+PARAMETERS: dict[str, Any] = {
+    "first_step": 2,
+    "last_step": 9,
+    "first_us": BEGIN_US + DAY_US // 3,
+    "last_us": BEGIN_US + DAY_US + DAY_US // 2,
+    "since_us": BEGIN_US + DAY_US,
+    "now_us": BEGIN_US + 2 * DAY_US,
+    "is_live": True,
+    "gpu_uuids": ["GPU-1", "GPU-2"],
+    "first_job": "a",
+    "last_job": "b",
+    "limit_rows": 40,
+    "printed_name": "loss",
+    "step": 3,
+    "step_block": 128,
+}
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    """A driver and two executors, each a process of its own, for the whole module."""
+    if importlib.util.find_spec("pyspark") is None:
+        pytest.skip("PySpark is not installed (pip install 'steptax[spark]')")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("there is no Java")
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    started = spark_session(MASTER, {**QUIET, **SMALL})
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return generated_lake(tmp_path_factory.mktemp("a [lake] {of} all") / "lake")
+
+
+def copied(lake: Lake, tmp_path: Path) -> Lake:
+    """The same lake, to change."""
+    shutil.copytree(lake.root, tmp_path / "lake")
+    return Lake(tmp_path / "lake")
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, float) or isinstance(b, float):
+        if a is None or b is None:
+            return a is b
+        x, y = float(a), float(b)
+        return (math.isnan(x) and math.isnan(y)) or math.isclose(x, y, rel_tol=1e-9, abs_tol=0)
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, int | Decimal) and isinstance(b, int | Decimal):
+        return a == b
+    return type(a) is type(b) and bool(a == b)
+
+
+def _sorted(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """By what is exact first: floats may differ in their last digit."""
+    return sorted(
+        rows,
+        key=lambda row: [
+            "" if v is None else f"{v:.6e}" if isinstance(v, float) else f"'{v}" for v in row
+        ],
+    )
+
+
+def assert_same(spark: pa.Table, duck: pa.Table, *, ordered: bool) -> None:
+    assert spark.column_names == duck.column_names
+    ours, theirs = (
+        list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+        for rows in (spark, duck)
+    )
+    assert len(ours) == len(theirs)
+    if not ordered:
+        ours, theirs = _sorted(ours), _sorted(theirs)
+    for place, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        wrong = {
+            name: (x, y)
+            for name, x, y in zip(duck.column_names, a, b, strict=True)
+            if not _equal(x, y)
+        }
+        assert not wrong, f"row {place}: (Spark, DuckDB) {wrong}\n{a}\n{b}"
+
+
+def _asked(name: str) -> dict[str, Any]:
+    spec = QUERIES[name]
+    assert {*spec.parameters} <= {*PARAMETERS, "job_id"}, "say here what it is asked with"
+    given = {key: PARAMETERS[key] for key in spec.parameters if key != "job_id"}
+    # What names no job is about one, where its tables are of jobs.
+    if "job_id" in spec.parameters or "job_id" not in spec.text:
+        given["job_id"] = "a"
+    return given
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUERIES)
+def test_spark_and_duckdb_agree_on_every_query(session: Any, lake: Lake, name: str) -> None:
+    asked = _asked(name)
+    duck = DuckEngine(lake).run(name, **asked)
+    spark = SparkEngine(lake, session).run(name, **asked)
+    assert duck.num_rows > 0, "the generated lake has nothing for this query"
+    ordered = re.search(r"\bORDER BY [^()]*$", QUERIES[name].text) is not None
+    assert_same(spark, duck, ordered=ordered)
+
+
+@pytest.mark.slow
+def test_executors_store_the_roll_ups_that_are_missing(
+    session: Any, lake: Lake, tmp_path: Path
+) -> None:
+    """Each file is the one that a rebuild on one machine gives, and readers use it."""
+    lake = copied(lake, tmp_path)
+    wanted = {
+        rollup_path(lake.root, rollup, level, path): (rollup, level, path)
+        for rollup in ROLLUPS
+        for path in (s.path for s in lake.segments(rollup.table) if is_rolled(s))
+        for level in rollup.levels
+    }
+    assert wanted
+    for path in wanted:
+        path.unlink()
+    engine = SparkEngine(lake, session)
+    assert engine.roll_up() == len({(rollup.name, s) for rollup, _, s in wanted.values()})
+    for path, (rollup, level, segment) in wanted.items():
+        assert pq.read_table(path, partitioning=None).equals(made(rollup, segment)[level])
+    assert engine.roll_up() == 0
+
+
+@pytest.mark.slow
+def test_spark_sums_up_what_no_roll_up_covers(session: Any, lake: Lake, tmp_path: Path) -> None:
+    """The declaration's own SQL on raw rows, beside what is stored: as DuckDB merges them."""
+    lake = copied(lake, tmp_path)
+    duck = DuckEngine(lake).run("device_day_rows", first_us=None, last_us=None)
+    shutil.rmtree(lake.root / "rollups")
+    spark = SparkEngine(lake, session).run("device_day_rows", first_us=None, last_us=None)
+    assert not (lake.root / "rollups").exists()
+    assert_same(spark, duck, ordered=True)
+
+
+@pytest.mark.slow
+def test_who_may_see_some_teams_sees_no_more_through_spark(
+    session: Any, lake: Lake, tmp_path: Path
+) -> None:
+    lake = copied(lake, tmp_path)
+    scoped = ScopedLake(lake.root, ["x"])
+    for name in ("job_list", "device_day_rows", "bill_rejects", "fleet_places"):
+        asked = {"first_us": None, "last_us": None} if name == "device_day_rows" else {}
+        duck = DuckEngine(scoped).run(name, **asked)
+        whole = DuckEngine(lake).run(name, **asked)
+        assert duck.num_rows < whole.num_rows or name == "device_day_rows"
+        assert_same(SparkEngine(scoped, session).run(name, **asked), duck, ordered=True)
+
+
+@pytest.mark.slow
+def test_a_segment_from_before_a_column_was_added(session: Any, lake: Lake, tmp_path: Path) -> None:
+    lake = copied(lake, tmp_path)
+    old = next(s for s in lake.segments("link_probes", "a") if s.is_parquet)
+    pq.write_table(pq.read_table(old.path, partitioning=None).drop_columns(["bytes"]), old.path)
+    duck = DuckEngine(lake).run("link_rows", job_id="a")
+    assert duck["bytes"].null_count
+    assert_same(SparkEngine(lake, session).run("link_rows", job_id="a"), duck, ordered=True)
+
+
+@pytest.mark.slow
+def test_commands_give_the_same_by_both_engines(
+    session: Any, lake: Lake, tmp_path: Path, steptax: Callable[..., Any]
+) -> None:
+    lake = copied(lake, tmp_path)
+    by_spark = ("--engine", "spark", "--master", MASTER)
+    shutil.rmtree(lake.root / "rollups")
+    spark = steptax("rollup", *by_spark)
+    assert spark.pop("summed_up") > 0
+    duck = steptax("rollup")
+    assert duck.pop("summed_up") == 0
+    assert spark == duck
+    asked = ("query", "step_rows", "--job", "a", "--set", "first_step=2", "--set", "last_step=5")
+    assert steptax(*asked, *by_spark) == steptax(*asked)
+
+
+def test_what_is_missing_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, steptax: Callable[..., Any]
+) -> None:
+    Lake(tmp_path / "lake", create=True)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    error = steptax("rollup", "--engine", "spark", fails=2)
+    assert (error["kind"], error["where"]) == ("UserError", "--engine spark")
+    assert "steptax[spark]" in error["hint"]
+    assert "--engine spark" in steptax("rollup", "--master", "local[2]", fails=2)["hint"]
+
+
+def test_queries_are_listed_and_wrong_ones_refused(
+    tmp_path: Path, steptax: Callable[..., Any]
+) -> None:
+    Lake(tmp_path / "lake", create=True)
+    listed = {q["name"]: q["parameters"] for q in steptax("query")["queries"]}
+    assert listed["step_rows"] == ["first_step", "last_step"]
+    assert steptax("query", "no_such", fails=2)["kind"] == "NotFoundError"
+    wrong = steptax("query", "step_rows", "--set", "colour=red", fails=2)
+    assert "first_step" in wrong["hint"]
