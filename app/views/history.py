@@ -64,7 +64,9 @@ def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
     span = int(times["step"][-1].as_py()) - int(times["step"][0].as_py()) + 1
     blocks = max(1, MOST_CELLS // ranks)
     block = WINDOW_STEPS * max(1, -(-span // (WINDOW_STEPS * blocks)))
-    sums = ws.engine.run("history_windows", job_id=job_id, step_block=block)
+    sums = ws.engine.run(
+        "history_windows", job_id=job_id, step_block=block, window_steps=WINDOW_STEPS
+    )
     places = {row["rank"]: row for row in ws.engine.run("rank_places", job_id=job_id).to_pylist()}
     rank = sums["rank"].to_numpy()
     found = history(

@@ -36,7 +36,10 @@ HEAT = 128
 PAGES: dict[str, tuple[str, dict[str, Any]]] = {
     "extent of the job": ("history_span", {}),
     "every step": ("history_steps", {}),
-    "ranks by blocks of steps": ("history_windows", {"step_block": WINDOW_STEPS}),
+    "ranks by blocks of steps": (
+        "history_windows",
+        {"step_block": WINDOW_STEPS, "window_steps": WINDOW_STEPS},
+    ),
     "128 steps, all ranks": ("step_rows", {"first_step": 640, "last_step": 767}),
     "one step, all ranks": ("step_rows", {"first_step": 700, "last_step": 700}),
 }

@@ -50,7 +50,8 @@ PARAMETERS: dict[str, Any] = {
     "limit_rows": 40,
     "printed_name": "loss",
     "step": 3,
-    "step_block": 128,
+    "step_block": 256,
+    "window_steps": 256,
 }
 
 

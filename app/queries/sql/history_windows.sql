@@ -1,9 +1,10 @@
--- Work of each rank over a job's whole history, by blocks of step_block steps (a multiple of a
--- window). Of a window that several attempts ran in part, the attempt with the most reports.
+-- Work of each rank over a job's whole history, by blocks of step_block steps, a multiple of the
+-- window_steps of a window. Of a window that several attempts ran in part, the attempt with the most
+-- reports.
 WITH told AS (
-    SELECT window_step, attempt, sum(row_count) AS reports
-    FROM rank_windows
-    GROUP BY window_step, attempt
+    SELECT step - step % :window_steps AS window_step, attempt, sum(row_count) AS reports
+    FROM step_totals
+    GROUP BY step - step % :window_steps, attempt
 ),
 fullest AS (
     SELECT window_step, max_by(attempt, (reports, attempt)) AS attempt
