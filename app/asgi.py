@@ -20,9 +20,11 @@ from steptax.app.errors import SteptaxError
 from steptax.app.guard import Guard
 from steptax.app.lake import lake_at
 from steptax.app.logs import configure, secrets_in
+from steptax.app.memory import give_back_what_is_freed
 from steptax.app.settings import Settings
 from steptax.app.telemetry import CONTENT_TYPE, TELEMETRY
 
+give_back_what_is_freed()
 _settings = Settings()
 # Read before anything listens: a server with rules that cannot be read does not start.
 _rules = None if _settings.access is None else read_rules(_settings.access)
