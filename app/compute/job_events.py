@@ -90,7 +90,7 @@ class Event:
         return self.start_us if self.end_us is None else self.end_us
 
     @property
-    def order(self) -> tuple[int, int, str, int, str, str]:
+    def order(self) -> tuple[int, int, str, int, str, str, bool, bool, bool]:
         """A full order, so that the order of rows does not matter."""
         return (
             self.attempt,
@@ -99,6 +99,10 @@ class Event:
             self.last_us,
             self.ranks or "",
             self.detail or "",
+            # What is not known is not what it reads as above.
+            self.end_us is None,
+            self.ranks is None,
+            self.detail is None,
         )
 
 

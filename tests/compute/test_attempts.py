@@ -209,6 +209,11 @@ def test_an_attempt_knows_its_moments() -> None:
     assert running.interrupted_us == 50
 
 
+def test_events_that_differ_in_what_is_not_known_keep_one_order() -> None:
+    told = [event("failure", 12, 0, end_us=end, detail=d) for end in (None, 12) for d in (None, "")]
+    assert history(told, []).events == history(told[::-1], []).events
+
+
 @settings(UNTIMED, max_examples=100)
 @given(data=st.data())
 def test_the_order_of_rows_changes_nothing(data: st.DataObject) -> None:
