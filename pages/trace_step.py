@@ -9,6 +9,7 @@ from steptax.app.charts.trace_bars import slowest_step
 from steptax.app.charts.trace_gantt import BARS, gantt_figure, shown_ranks, window_of
 from steptax.app.format import format_value
 from steptax.app.views.trace import TraceJob, trace_step
+from steptax.app.views.trace_gantt import part_of
 from steptax.app.views.trace_models import StepGantt, TraceView
 from steptax.pages import frame, parts, reader, state, trace_data
 
@@ -97,7 +98,7 @@ def _drawn(
     window = None
     if percent != state.WHOLE_STEP:
         span = trace_step(analysed, step, ranks=ranks, max_bars=2).span_ms
-        window = (span * percent[0] / 100.0, span * percent[1] / 100.0)
+        window = part_of(span, percent)
     return trace_step(analysed, step, ranks=ranks, window_ms=window, max_bars=BARS)
 
 

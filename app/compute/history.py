@@ -69,6 +69,18 @@ def history(
     return History(ranks, blocks, mean, mean - usual, rows)
 
 
+def waiting_ratio(
+    row_count: Ints, duration_us: Ints, work_sum_us: Ints, work_max_us: Ints
+) -> Floats:
+    """[S] share of a step's paid time in which ranks wait for the one that works longest.
+
+    From sums over the ranks of each step: (rows x longest work - all work) / (rows x duration).
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        waited_us = row_count * work_max_us.astype(np.float64) - work_sum_us
+        return np.asarray(waited_us / (row_count * duration_us.astype(np.float64)))
+
+
 def _weighted(values: Floats, weights: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         total = np.where(weights > 0, values * weights, 0.0).sum(axis=1)

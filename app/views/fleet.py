@@ -220,6 +220,12 @@ def _redone(facts: Facts) -> tuple[str, int | None, Measure, str]:
         reason = "no job has steps with real times, so that lost work is unknown"
         return what, None, Measure.missing("GPU-hours", reason), note
     lost = [sum(float(bill.gpu_us(bucket)) for bucket in _LOST_WORK) for bill in told]
+    silent = len(facts.jobs) - len(told)
+    if silent and not any(lost):
+        reason = f"none in {jobs_text(len(told))} with steps; of {jobs_text(silent)} it is unknown"
+        return what, None, Measure.missing("GPU-hours", reason), note
+    if silent:
+        note += f"; at least, for of {jobs_text(silent)} it is unknown"
     hours = Measure(sum(lost) / GPU_US_PER_HOUR, "GPU-hours", level=Level.LOG)
     return what, sum(one > 0 for one in lost), hours, note
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from steptax.app.compute.history import History, history
+from steptax.app.compute.history import History, history, waiting_ratio
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.rows import Ints
 from steptax.app.schema.rollups import WINDOW_STEPS
@@ -145,7 +145,6 @@ def _series(times: pa.Table) -> Series:
     count = len(column["step"])
     unknown = np.full(count, np.nan)
     longest = column["work_max_us"].astype(float)
-    waited = column["row_count"] * longest - column["work_sum_us"]
     return thin_series(
         Series(
             column["step"].astype(np.int64),
@@ -154,7 +153,12 @@ def _series(times: pa.Table) -> Series:
             unknown,
             longest / 1000.0,
             column["work_max_rank"].astype(np.int64),
-            waited / (column["row_count"] * column["duration_us"]),
+            waiting_ratio(
+                column["row_count"],
+                column["duration_us"],
+                column["work_sum_us"],
+                column["work_max_us"],
+            ),
             None,
             count,
         )

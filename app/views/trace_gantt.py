@@ -32,6 +32,11 @@ MOST_BARS = 5000
 _CLOSE = 1 / 2000
 
 
+def part_of(span_ms: float, percent: tuple[float, float]) -> tuple[float, float]:
+    """From when to when a part of a step lasts, in ms, by its ends in per cent of the step."""
+    return span_ms * percent[0] / 100.0, span_ms * percent[1] / 100.0
+
+
 def trace_step(
     job: TraceJob,
     step: int,

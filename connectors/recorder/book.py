@@ -181,7 +181,7 @@ class StepBook(BookState):
         if self._is_sampled:
             self._taken_ns += self._now() - now_ns
 
-    def library_begins(self, calls: int) -> None:
+    def comm_call_begins(self, calls: int) -> None:
         """The communication library is called, for so many operations, or waited for.
 
         In an open collective, what came before the first such call was this rank's own time: its
@@ -209,7 +209,7 @@ class StepBook(BookState):
         if self._is_sampled:
             self._taken_ns += self._now() - now_ns
 
-    def library_ends(self) -> None:
+    def comm_call_ends(self) -> None:
         """An operation of the communication library was waited for and is through.
 
         Where none is open any more, what follows in the collective is this rank's own time.

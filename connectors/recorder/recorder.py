@@ -10,11 +10,11 @@ from typing import Any
 from steptax.connectors.recorder.blocks import PhaseBlock, StepBlock
 from steptax.connectors.recorder.book import StepBook
 from steptax.connectors.recorder.clock import SYSTEM_CLOCK, Clock
+from steptax.connectors.recorder.comm_calls import LibraryWatch
 from steptax.connectors.recorder.delivery import SPOOL_BYTES, Delivery
 from steptax.connectors.recorder.device import CudaDevice
 from steptax.connectors.recorder.hooks import Hooks, outcome
 from steptax.connectors.recorder.identity import Identity
-from steptax.connectors.recorder.library import LibraryWatch
 from steptax.connectors.recorder.notes import Notes
 from steptax.connectors.recorder.session import Session, Settings
 from steptax.connectors.recorder.target import read_target, read_token
@@ -51,9 +51,9 @@ class StepRecorder:
 
     ``cuda``: times phases by CUDA events once torch has initialised CUDA ("auto" and True; True
     says so when it has not), or never (False). ``watch_library`` tells a rank's own time inside a
-    collective from communication, by when it calls torch.distributed (see `library`). ``encoding``
-    of the steps: "auto" is Parquet where
-    pyarrow is installed, "parquet" and "jsonl" ask for one.
+    collective from communication, by when it calls torch.distributed (see `comm_calls`).
+    ``encoding`` of the steps: "auto" is Parquet where pyarrow is installed, "parquet" and "jsonl"
+    ask for one.
 
     Use it in a ``with`` statement, or call `start` and `close`. No method raises: misuse and
     failures are counted in `stats` and the first of each kind is logged as a warning of the logger

@@ -23,8 +23,9 @@ from steptax.connectors.tables.columns import (
     make_plan,
     unused_note,
 )
+from steptax.connectors.tables.jobplace import place_in_job
 from steptax.connectors.tables.rows import Header
-from steptax.connectors.tables.screen import Screen, source_stem
+from steptax.connectors.tables.screen import Screen
 from steptax.connectors.tables.tabular import TableChunk, TabularConnector, require, split_rows
 
 _ALIASES = {
@@ -129,17 +130,7 @@ class EventsConnector(TabularConnector):
         rows = split_rows(chunk, raw.first_row, plan)
         screen = Screen(rows, plan, self.table)
         values: dict[str, Any] = {t.column: screen.values(t) for t in TARGETS}
-        if values["job_id"] is None:
-            values["job_id"] = options.job_id or source_stem(raw.source)
-        else:
-            column = plan.terms[JOB.name][0].column
-            screen.refuse(values["job_id"].null, JOB, column, "a job id")
-        attempt = values["attempt"]
-        if attempt is None:
-            values["attempt"] = options.attempt
-        else:
-            filled = np.where(attempt.null, options.attempt, attempt.values)
-            values["attempt"] = Cells(filled, np.zeros(len(rows), bool), attempt.bad)
+        place_in_job(screen, values, JOB, options, raw.source)
         values["kind"] = _kinds(screen, values["kind"])
         start, end = values["start_us"], values["end_us"]
         if end is not None:

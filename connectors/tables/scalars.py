@@ -26,8 +26,9 @@ from steptax.connectors.tables.columns import (
     make_plan,
 )
 from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.tables.jobplace import place_in_job
 from steptax.connectors.tables.rows import Header, Rows
-from steptax.connectors.tables.screen import Screen, source_stem
+from steptax.connectors.tables.screen import Screen
 from steptax.connectors.tables.tabular import TableChunk, TabularConnector, require, split_rows
 
 JOB = Target(
@@ -139,17 +140,7 @@ class ScalarsConnector(TabularConnector):
         rows = split_rows(chunk, raw.first_row, plan)
         screen = Screen(rows, plan, self.table)
         values: dict[str, Any] = {t.column: screen.values(t) for t in _PLACE}
-        if values["job_id"] is None:
-            values["job_id"] = options.job_id or source_stem(raw.source)
-        else:
-            column = plan.terms[JOB.name][0].column
-            screen.refuse(values["job_id"].null, JOB, column, "a job id")
-        attempt = values["attempt"]
-        if attempt is None:
-            values["attempt"] = options.attempt
-        else:
-            filled = np.where(attempt.null, options.attempt, attempt.values)
-            values["attempt"] = Cells(filled, np.zeros(len(rows), bool), attempt.bad)
+        place_in_job(screen, values, JOB, options, raw.source)
         values["subject"] = _subjects(values["rank"], len(rows))
         if NAME.name in plan.terms:
             told = screen.values(NAME)

@@ -118,6 +118,21 @@ def slow_fleet(root: Path) -> Workspace:
     return lake_of(root, jobs=jobs, ranks=ranks, events=told, steps=rows)
 
 
+def test_lost_work_of_jobs_without_steps_is_unknown_and_not_nothing(tmp_path: Path) -> None:
+    told = [job("told", T0, T0 + HOUR)]
+    silent = job("silent", T0, T0 + HOUR)
+
+    def lost(name: str, jobs: list[dict[str, Any]]) -> Any:
+        ws = lake_of(tmp_path / name, jobs=jobs, steps=steps("told", T0, 30))
+        (row,) = [r for r in fleet_view(ws, price=TWO).losses if r.what.startswith("work lost")]
+        return row
+
+    assert lost("all", told).gpu_hours.value == 0
+    part = lost("part", [*told, silent])
+    assert (part.gpu_hours.value, part.usd.value, part.jobs) == (None, None, None)
+    assert part.gpu_hours.reason == "none in 1 job with steps; of 1 job it is unknown"
+
+
 def test_slow_jobs_are_counted_once_and_by_their_hours(tmp_path: Path) -> None:
     ws = slow_fleet(tmp_path)
     view = fleet_view(ws, price=TWO)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.history import SLOW_RATIO, history
+from steptax.app.compute.history import SLOW_RATIO, history, waiting_ratio
 
 
 @settings(deadline=None, max_examples=60)
@@ -60,3 +60,11 @@ def test_peers_are_those_of_the_stage() -> None:
     assert staged.slow_blocks(3).tolist() == [256]
     assert staged.slow_blocks(0).tolist() == []
     assert SLOW_RATIO * 330 < 30
+
+
+def test_waiting_is_what_the_ranks_lack_to_the_longest() -> None:
+    work = np.array([[60, 60, 100], [50, 50, 50]])
+    step = np.array([100, 0])
+    got = waiting_ratio(np.array([3, 3]), step, work.sum(axis=1), work.max(axis=1))
+    assert got[0] == pytest.approx(80 / 300)
+    assert np.isnan(got[1])  # nothing was paid, so nothing can be told

@@ -12,7 +12,7 @@ import pytest
 
 from steptax.app.lake.lake import Lake
 from steptax.connectors.recorder import Clock, StepRecorder
-from steptax.connectors.recorder import library as watched
+from steptax.connectors.recorder import comm_calls as watched
 from steptax.connectors.recorder.integrations import recorded_calls
 from steptax.connectors.recorder.integrations.probe import rounds
 

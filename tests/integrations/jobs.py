@@ -107,7 +107,7 @@ class Slow:
         if self.kind == "behind":
             time.sleep(DELAY_S)
 
-    def library(self) -> None:
+    def messages(self) -> None:
         """Make the library itself slow: what it does with messages takes longer."""
         if self.kind not in ("library", "network"):
             return
@@ -181,7 +181,7 @@ def run_loop(slow: Slow, steps: int) -> None:
         dist.all_reduce(packed)
         slow.behind()
 
-    slow.library()
+    slow.messages()
     dist.init_process_group("gloo")
     net = model(slow)
     optimiser = torch.optim.SGD(net.parameters(), lr=1e-3)

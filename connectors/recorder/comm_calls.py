@@ -89,14 +89,14 @@ class LibraryWatch:
     def begins(self, calls: int) -> None:
         """Never raises."""
         try:
-            self._book.library_begins(calls)
+            self._book.comm_call_begins(calls)
         except Exception as error:
             self._notes.caught("a call of the communication library", error)
 
     def ends(self) -> None:
         """Never raises."""
         try:
-            self._book.library_ends()
+            self._book.comm_call_ends()
         except Exception as error:
             self._notes.caught("the end of a call of the communication library", error)
 
