@@ -22,6 +22,7 @@ from steptax.connectors.asking import shown
 from steptax.connectors.base import Options
 from steptax.connectors.money.bill import BillConnector
 from steptax.connectors.money.offers import DEVICES, PEERS
+from steptax.connectors.recognise import kind_of, members
 from steptax.connectors.registry import connector
 
 PRICES = "prices"
@@ -157,6 +158,28 @@ def ingest_folder(
     if not results:
         raise skipped[0]
     return results, [f"not read: {error}" for error in skipped]
+
+
+def ingest_found(lake: Lake, path: Path, options: Options) -> tuple[list[IngestResult], list[str]]:
+    """Find out which kind ``path`` is, a file or a folder of one kind, and store it.
+
+    The second are notes: as what it is read, and what could not be. Raises InputError where no
+    connector reads it, or the files of a folder are of several kinds.
+    """
+    kind = kind_of(path, options)
+    notes = [f"{path.name} is read as {kind}"]
+    if path.is_dir() and connector(kind).in_folder:
+        results, unread = ingest_folder(lake, kind, path, options)
+        return results, [*notes, *unread]
+    results = []
+    for file in members(path) if path.is_dir() else [path]:
+        try:
+            results.append(ingest_file(lake, kind, file, options))
+        except InputError as error:
+            if not path.is_dir():
+                raise
+            notes.append(f"not read: {error}")
+    return results, notes
 
 
 def files_in(kind: str, folder: Path) -> list[Path]:

@@ -20,8 +20,9 @@ from steptax.app.lake import Lake
 from steptax.app.lake.conflicts import LaterRunError
 from steptax.app.lake.ingest import IngestResult, fingerprint, ingest
 from steptax.connectors.base import Connector, Options
-from steptax.connectors.follow import Follower, Position
+from steptax.connectors.follow import Follower
 from steptax.connectors.money.bill import BillConnector
+from steptax.connectors.position import Position
 from steptax.connectors.registry import connector
 
 #: Names of files that their writers have not finished.

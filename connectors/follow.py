@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch
 from steptax.connectors.base import Connector, LineFormat, Options, Run
+from steptax.connectors.position import HEAD_BYTES, Position, digest_of, tail_of
 from steptax.connectors.rotation import Generation, chain, open_plain
 from steptax.connectors.sources import (
     BLOCK_BYTES,
@@ -29,40 +30,7 @@ from steptax.connectors.sources import (
     text_of,
 )
 
-#: Bytes at the beginning of a file that tell it from another one.
-_HEAD_BYTES = 1024
-#: Bytes before the place that was read up to: runs of one job begin with the same banner.
-_TAIL_BYTES = 256
 _BOM = b"\xef\xbb\xbf"
-
-
-@dataclass(frozen=True)
-class Position:
-    """How far a file was read.
-
-    ``head`` is the digest of its first ``head_bytes`` bytes, ``tail`` that of the last ones before
-    ``offset``; of positions stored before there was one it is empty.
-    """
-
-    offset: int = 0
-    line: int = 1
-    inode: int = 0
-    head: str = ""
-    head_bytes: int = 0
-    changed_ns: int = 0
-    """When the file was written last, as of this reading; 0 = not known."""
-    tail: str = ""
-
-    def is_of(self, handle: BinaryIO) -> bool:
-        """Whether the open file is the one that this is a position in; a beginning is in any."""
-        if not self.head_bytes:
-            return True
-        found = os.fstat(handle.fileno())
-        if found.st_size < self.offset:
-            return False
-        if self.tail and _tail(handle, self.offset) != self.tail:
-            return False
-        return _digest(handle, self.head_bytes) == self.head
 
 
 @dataclass(frozen=True)
@@ -147,15 +115,15 @@ class Follower:
             return None
         before = self._position
         size = os.fstat(self._handle.fileno()).st_size
-        head_bytes = min(_HEAD_BYTES, before.offset + taken)
+        head_bytes = min(HEAD_BYTES, before.offset + taken)
         self._position = Position(
             before.offset + taken,
             before.line + data[:taken].count(b"\n"),
             self._identity[0],
-            _digest(self._handle, head_bytes),
+            digest_of(self._handle, head_bytes),
             head_bytes,
             self._changed_ns(),
-            _tail(self._handle, before.offset + taken),
+            tail_of(self._handle, before.offset + taken),
         )
         batches = tuple(self._parse(block, form))
         assert self._run is not None
@@ -391,13 +359,3 @@ class Follower:
             keep.append(self._known.get(key) != values)
             self._known[key] = values
         return replace(batch, rows=batch.rows.filter(keep)) if keep else batch
-
-
-def _tail(handle: BinaryIO, offset: int) -> str:
-    begin = max(0, offset - _TAIL_BYTES)
-    return _digest(handle, offset - begin, begin)
-
-
-def _digest(handle: BinaryIO, size: int, begin: int = 0) -> str:
-    handle.seek(begin)
-    return hashlib.sha256(handle.read(size)).hexdigest()[:24]

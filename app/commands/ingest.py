@@ -11,11 +11,32 @@ import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, open_lake
 from steptax.app.commands.output import console, show, table_of
+from steptax.app.commands.progress import working
+from steptax.app.commands.source_flags import (
+    AttemptFlag,
+    DialectFlag,
+    GpuModelFlag,
+    HostFlag,
+    JobFlag,
+    LossTagFlag,
+    MapFlag,
+    MetaFlag,
+    TimeUnitFlag,
+    WorldSizeFlag,
+)
 from steptax.app.errors import UserError
-from steptax.app.ingest import SAME_MONTH, ingest_file, ingest_folder, ingest_url, url_of
+from steptax.app.ingest import (
+    SAME_MONTH,
+    ingest_file,
+    ingest_folder,
+    ingest_found,
+    ingest_url,
+    url_of,
+)
 from steptax.app.lake.ingest import IngestResult
+from steptax.connectors.asking import shown
 from steptax.connectors.base import Options
-from steptax.connectors.registry import CONNECTORS
+from steptax.connectors.registry import CONNECTORS, connector
 
 
 def register(app: typer.Typer) -> None:
@@ -25,36 +46,26 @@ def register(app: typer.Typer) -> None:
 
 
 def ingest_command(
-    kind: Annotated[str, typer.Argument(help="what the files are: steptax connectors lists them")],
-    paths: Annotated[
-        list[Path], typer.Argument(help="files; folders of them; an address (mlflow, prometheus)")
-    ],
-    job: Annotated[str | None, typer.Option("--job", help="job id; else the file's name")] = None,
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map", metavar="OURS=THEIRS", help="column mapping; sums as a+b-c; repeatable"
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[KIND] FILES...",
+            help="files; folders of them; an address (mlflow, prometheus). KIND says what they "
+            "are (steptax connectors lists the kinds); else it is found out, file by file",
         ),
-    ] = None,
-    time_unit: Annotated[
-        str | None, typer.Option("--time-unit", help="ns, us, ms, s or relative")
-    ] = None,
-    meta: Annotated[Path | None, typer.Option("--meta", help="sizes of the job, YAML")] = None,
-    attempt: Annotated[int, typer.Option("--attempt", min=0, help="attempt of the job")] = 0,
-    world_size: Annotated[
-        int | None, typer.Option("--world-size", min=1, help="ranks, where the file has fewer")
-    ] = None,
-    gpu_model: Annotated[str | None, typer.Option("--gpu-model", help="device of the job")] = None,
+    ],
+    job: JobFlag = None,
+    mapping: MapFlag = None,
+    time_unit: TimeUnitFlag = None,
+    meta: MetaFlag = None,
+    attempt: AttemptFlag = 0,
+    world_size: WorldSizeFlag = None,
+    gpu_model: GpuModelFlag = None,
     rank: Annotated[
         int | None, typer.Option("--rank", min=0, help="rank of the one file, if it has none")
     ] = None,
-    dialect: Annotated[
-        str | None, typer.Option("--dialect", help="dialect of a log; else it is detected")
-    ] = None,
-    loss_tag: Annotated[
-        str | None,
-        typer.Option("--loss-tag", metavar="TAG", help="training loss of a tracker; else detected"),
-    ] = None,
+    dialect: DialectFlag = None,
+    loss_tag: LossTagFlag = None,
     timezone: Annotated[
         str | None,
         typer.Option("--timezone", metavar="ZONE", help="of local times: Europe/Berlin"),
@@ -81,9 +92,7 @@ def ingest_command(
             help="of a bill of which another kind of file tells: hold (unless given), replace, add",
         ),
     ] = None,
-    host: Annotated[
-        str | None, typer.Option("--host", help="node of device samples; else the file's name")
-    ] = None,
+    host: HostFlag = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="TIME", help="moment of a scrape without one")
     ] = None,
@@ -102,6 +111,7 @@ def ingest_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Import files once. The same file twice adds nothing; bad rows are kept with their reason."""
+    kind, paths = _kind_and_paths(what)
     if rank is not None and len(paths) > 1:
         raise UserError(
             f"--rank {rank} cannot hold for {len(paths)} files",
@@ -140,15 +150,20 @@ def ingest_command(
     store = open_lake(lake, create=True)
     results: list[IngestResult] = []
     skipped: list[str] = []
-    for path in paths:
-        if (url := url_of(path)) is not None:
-            results += ingest_url(store, kind, url, options)
-        elif path.is_dir():
-            stored, notes = ingest_folder(store, kind, path, options)
+    with working("Reading", len(paths)) as advance:
+        for path in paths:
+            advance(f"Reading {path.name}")
+            if (url := url_of(path)) is not None:
+                results += ingest_url(store, kind or _kind_of_address(url), url, options)
+                continue
+            if kind is None:
+                stored, notes = ingest_found(store, path, options)
+            elif path.is_dir():
+                stored, notes = ingest_folder(store, kind, path, options)
+            else:
+                stored, notes = [ingest_file(store, kind, path, options)], []
             results += stored
             skipped += notes
-        else:
-            results.append(ingest_file(store, kind, path, options))
     tables: dict[str, dict[str, int]] = {}
     for result in results:
         for field in ("accepted", "rejected", "stored_before", "conflicting"):
@@ -170,6 +185,32 @@ def ingest_command(
     }
     notes = list(dict.fromkeys([*skipped, *(n for result in results for n in result.notes)]))
     show(data, as_json=as_json, text=lambda: _print(results, data), warnings=notes)
+
+
+def _kind_and_paths(what: list[str]) -> tuple[str | None, list[Path]]:
+    """The kind, None where none is named, and the paths; errors name a kind or file that is not."""
+    first, rest = what[0], [Path(name) for name in what[1:]]
+    if first in CONNECTORS:
+        if not rest:
+            raise UserError(
+                f"expected files after the kind {first!r}",
+                where="FILES",
+                hint=f"steptax ingest {first} FILE...",
+            )
+        return first, rest
+    path = Path(first)
+    if path.exists() or url_of(path) is not None or not rest:
+        return None, [path, *rest]
+    connector(first)  # Neither a file nor a kind: its error names the kinds that are near.
+    return first, rest
+
+
+def _kind_of_address(url: str) -> str:
+    raise UserError(
+        "cannot tell what answers at an address",
+        where=shown(url),
+        hint=f"name the kind: steptax ingest prometheus {shown(url)}, or mlflow",
+    )
 
 
 def mapping_of(pairs: list[str]) -> dict[str, str]:

@@ -13,6 +13,18 @@ import typer
 
 from steptax.app.commands.ingest import mapping_of
 from steptax.app.commands.options import JsonFlag, LakeFlag, open_lake
+from steptax.app.commands.source_flags import (
+    AttemptFlag,
+    DialectFlag,
+    GpuModelFlag,
+    HostFlag,
+    JobFlag,
+    LossTagFlag,
+    MapFlag,
+    MetaFlag,
+    TimeUnitFlag,
+    WorldSizeFlag,
+)
 from steptax.app.commands.watch_teller import Teller
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.ingest import url_of
@@ -57,30 +69,16 @@ def watch_command(
     match: Annotated[
         str, typer.Option("--match", metavar="PATTERN", help="files of a folder, by name")
     ] = "*",
-    job: Annotated[str | None, typer.Option("--job", help="job id; else the file's name")] = None,
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="OURS=THEIRS", help="column mapping; repeatable"),
-    ] = None,
-    time_unit: Annotated[
-        str | None, typer.Option("--time-unit", help="ns, us, ms, s or relative")
-    ] = None,
-    meta: Annotated[Path | None, typer.Option("--meta", help="sizes of the job, YAML")] = None,
-    attempt: Annotated[int, typer.Option("--attempt", min=0, help="attempt of the job")] = 0,
-    world_size: Annotated[
-        int | None, typer.Option("--world-size", min=1, help="ranks, where the file has fewer")
-    ] = None,
-    gpu_model: Annotated[str | None, typer.Option("--gpu-model", help="device of the job")] = None,
-    dialect: Annotated[
-        str | None, typer.Option("--dialect", help="dialect of a log; else it is detected")
-    ] = None,
-    loss_tag: Annotated[
-        str | None,
-        typer.Option("--loss-tag", metavar="TAG", help="training loss of a tracker; else detected"),
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option("--host", help="node of device samples; else its own name")
-    ] = None,
+    job: JobFlag = None,
+    mapping: MapFlag = None,
+    time_unit: TimeUnitFlag = None,
+    meta: MetaFlag = None,
+    attempt: AttemptFlag = 0,
+    world_size: WorldSizeFlag = None,
+    gpu_model: GpuModelFlag = None,
+    dialect: DialectFlag = None,
+    loss_tag: LossTagFlag = None,
+    host: HostFlag = None,
     timezone: Annotated[
         str | None,
         typer.Option(

@@ -150,6 +150,16 @@ def lacking(targets: Iterable[Target], plan: Plan) -> list[Target]:
     return [t for t in targets if t.required and t.name not in plan.terms]
 
 
+def refuse_second_job(job: Target, plan: Plan, options: Options) -> None:
+    """InputError where a table has a column for ``job`` and the options name one, too."""
+    if job.name in plan.terms and options.job_id is not None:
+        raise InputError(
+            "the table names its jobs itself",
+            where="--job",
+            hint="leave --job out, or take the column out of the file",
+        )
+
+
 def describe(targets: Iterable[Target]) -> str:
     """The targets as lines of help: name, kind, other names, meaning."""
     lines = []

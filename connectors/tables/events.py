@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from steptax.app.errors import InputError
 from steptax.app.schema import EVENT_KINDS, Batch
 from steptax.connectors.base import Capabilities, Options, RawChunk
 from steptax.connectors.tables.cells import Cells
@@ -21,6 +20,7 @@ from steptax.connectors.tables.columns import (
     Target,
     describe,
     make_plan,
+    refuse_second_job,
     unused_note,
 )
 from steptax.connectors.tables.jobplace import place_in_job
@@ -115,12 +115,7 @@ class EventsConnector(TabularConnector):
         """What each target is read from; InputError when something needed is not there."""
         plan = make_plan(TARGETS, header, options, where)
         require(TARGETS, plan, header, where)
-        if JOB.name in plan.terms and options.job_id is not None:
-            raise InputError(
-                "the table names its jobs itself",
-                where="--job",
-                hint="leave --job out, or take the column out of the file",
-            )
+        refuse_second_job(JOB, plan, options)
         return replace(plan, notes=unused_note(plan))
 
     def parse(self, raw: RawChunk, options: Options) -> list[Batch]:

@@ -24,6 +24,7 @@ from steptax.connectors.tables.columns import (
     Term,
     describe,
     make_plan,
+    refuse_second_job,
 )
 from steptax.connectors.tables.facts import rows_of
 from steptax.connectors.tables.jobplace import place_in_job
@@ -108,12 +109,7 @@ class ScalarsConnector(TabularConnector):
         """What each target is read from; every other column is a metric."""
         plan = make_plan(TARGETS, header, options, where)
         require(TARGETS, plan, header, where)
-        if JOB.name in plan.terms and options.job_id is not None:
-            raise InputError(
-                "the table names its jobs itself",
-                where="--job",
-                hint="leave --job out, or take the column out of the file",
-            )
+        refuse_second_job(JOB, plan, options)
         terms = dict(plan.terms)
         if not terms.keys() >= {NAME.name, VALUE.name}:
             # A column called value is a metric of its own where none says what it is.

@@ -1,0 +1,115 @@
+"""Which kind a file is, without being told."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from steptax.app.errors import InputError
+from steptax.connectors.base import Options
+from steptax.connectors.recognise import WHOLE_BYTES, kind_of, readings
+from steptax.connectors.registry import CONNECTORS
+
+EXAMPLES = sorted((Path(__file__).parent / "examples").iterdir())
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_example_of_every_connector_is_of_its_kind(path: Path) -> None:
+    assert kind_of(path) == path.stem
+
+
+def test_every_connector_has_such_an_example() -> None:
+    assert {path.stem for path in EXAMPLES} == set(CONNECTORS)
+
+
+#: Real files by folder; the kind is the folder's where none is said.
+REAL = {
+    "aws_cur": "aws-cur",
+    "azure_billing": "azure-cost",
+    "dcgm/dcgm_a100_mig.prom": "dcgm",
+    "dcgm/dcgm_l40s_2gpu_no_help.prom": "dcgm",
+    "amd_exporter/gpu_clock_lines.prom": "dcgm",
+    "flight_recorder/nvrx_gpu_error_1st": "flight-recorder",
+    "focus": "focus",
+    "hf_trainer": "hf-trainer",
+    "kineto/gen_torch2.14_gloo_4ranks_a": "kineto",
+    "kineto/hta_nccl_args_rank0of2_step4.json.gz": "kineto",
+    "lightning": "lightning",
+    "maxtext": "maxtext",
+    "megatron": "megatron",
+    "megatron_scalars": "megatron-scalars",
+    "mlflow": "mlflow",
+    "nccl_inspector": "nccl-inspector",
+    "nccl_tests": "nccl-tests",
+    "nemo": "nemo",
+    "node_exporter": "node-exporter",
+    "nvidia_smi": "nvidia-smi",
+    "opencost": "opencost",
+    "prometheus_api": "prometheus",
+    "rocm_smi": "rocm-smi",
+    "slurm_rest": "slurm-rest",
+    "slurm_sacct": "sacct",
+    "stragglers": "nvrx",
+    "tensorboard": "tensorboard",
+    "torchtitan": "torchtitan",
+    "wandb": "wandb",
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_files_are_recognised(shared: Callable[[str], Path], name: str) -> None:
+    assert kind_of(shared(f"connectors/{name}")) == REAL[name]
+
+
+def test_of_a_long_file_the_beginning_is_enough(tmp_path: Path) -> None:
+    head = "step,rank,duration_ms\n"
+    rows = "".join(f"{k // 64},{k % 64},120.5\n" for k in range(400_000))
+    (tmp_path / "plain.csv").write_text(head + rows)
+    with gzip.open(tmp_path / "packed.csv.gz", "wt", compresslevel=0) as handle:
+        handle.write(head + rows)
+    table = pa.table({"step": range(400_000), "rank": [0] * 400_000, "duration_us": [5] * 400_000})
+    pq.write_table(table, tmp_path / "columns.parquet", compression="none", use_dictionary=False)
+    for path in tmp_path.iterdir():
+        assert path.stat().st_size > WHOLE_BYTES
+        fittest = readings(path)[0]
+        assert fittest.kind == "steps"
+        assert 0 < fittest.accepted < 100_000
+
+
+def test_what_only_lacks_a_word_is_named_with_the_word(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("step,rank,duration\n1,0,5\n1,1,6\n")
+    with pytest.raises(InputError, match="steps: the unit of column 'duration' is not known"):
+        kind_of(path)
+    assert kind_of(path, Options(time_unit="ms")) == "steps"
+
+
+def test_no_connector_reads_prose(tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_text("Dear all,\nthe cluster is down.\n")
+    with pytest.raises(InputError, match="no connector reads it"):
+        kind_of(path)
+
+
+def test_a_folder_of_two_kinds_is_not_guessed(tmp_path: Path) -> None:
+    for name in ("steps.csv", "sacct.psv"):
+        (tmp_path / name).write_bytes((Path(__file__).parent / "examples" / name).read_bytes())
+    with pytest.raises(InputError, match="sacct 1, steps 1"):
+        kind_of(tmp_path)
+
+
+def test_the_command_needs_no_kind(steptax: Callable[..., Any], tmp_path: Path) -> None:
+    folder = Path(__file__).parent / "examples"
+    told = steptax("ingest", str(folder / "megatron.log"), str(folder / "steps.csv"))
+    assert {"steps", "events"} <= told["tables"].keys()
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "a.log").write_bytes((folder / "nvrx.log").read_bytes())
+    (tmp_path / "reports" / "notes.txt").write_text("nothing\n")
+    told = steptax("ingest", str(tmp_path / "reports"))
+    assert told["tables"]["reported_scores"]["accepted"] > 0
