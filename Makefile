@@ -11,6 +11,8 @@ docs:
 	.venv/bin/python docs/generate.py
 	.venv/bin/mkdocs build --strict --site-dir site
 
-# Every page and state, wide and narrow, light and dark, into screenshots/.
+# Every page and state, wide and narrow, light and dark, into screenshots/; from them the pictures of
+# the documents, into docs/images/.
 screenshots:
 	python3 run.py test tests/browser/test_every_page.py
+	.venv/bin/python docs/images.py

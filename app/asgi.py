@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hmac
+import importlib
+import pkgutil
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,18 +17,21 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from streamlit import runtime
+from streamlit import net_util, runtime
 
 from steptax.app.access import read_rules, read_secret_toml
 from steptax.app.errors import SteptaxError
 from steptax.app.guard import Guard
 from steptax.app.lake import lake_at
 from steptax.app.logs import configure, secrets_in
-from steptax.app.memory import give_back_what_is_freed
+from steptax.app.memory import give_back_what_is_freed, settle
 from steptax.app.settings import Settings
 from steptax.app.telemetry import CONTENT_TYPE, TELEMETRY
 
 give_back_what_is_freed()
+# Streamlit compares a foreign origin with this machine's address on the internet, and asks a
+# service there for it while everybody waits. It is told one, and so asks nobody.
+net_util._external_ip = "127.0.0.1"
 _settings = Settings()
 # Read before anything listens: a server with rules that cannot be read does not start.
 _rules = None if _settings.access is None else read_rules(_settings.access)
@@ -95,8 +102,24 @@ _GAUGES: tuple[tuple[str, str, Callable[[], float | None]], ...] = (
 for _name, _about, _read in _GAUGES:
     TELEMETRY.gauge(_name, _about, _read)
 
+
+def _warm() -> None:
+    """Import what the pages use before somebody asks for one."""
+    pages = importlib.import_module("steptax.pages")
+    for module in pkgutil.iter_modules(pages.__path__, "steptax.pages."):
+        importlib.import_module(module.name)
+    settle()
+
+
+@asynccontextmanager
+async def _lifespan(_app: st.App) -> AsyncIterator[None]:
+    threading.Thread(target=_warm, name="warm", daemon=True).start()
+    yield
+
+
 app = st.App(
     Path(__file__).resolve().parent / "main.py",
     routes=[Route("/healthz", _healthz), Route("/metrics", _metrics)],
     middleware=[Middleware(Guard, rules=_rules)],
+    lifespan=_lifespan,
 )

@@ -13,14 +13,17 @@ import typer
 #: for is imported: all of them together take a second and a half.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "demo": ("demo", "serve"),
+    "discover": ("discover",),
     "ingest": ("ingest", "connectors"),
     "watch": ("watch",),
     "view": ("jobs", "job", "executive"),
+    "compare": ("compare",),
     "fleet": ("fleet",),
     "ledger": ("ledger",),
     "devices": ("devices",),
     "calc": ("calc",),
     "store": ("compact", "health"),
+    "retain": ("retain",),
     "doctor": ("doctor",),
     "rollup": ("rollup",),
     "query": ("query",),
@@ -37,12 +40,47 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "report": ("report",),
 }
 
+#: The commands as a newcomer needs them; ``steptax --help`` lists them so.
+PANELS: Mapping[str, tuple[str, ...]] = {
+    "Begin": ("demo", "discover", "ingest", "watch", "connectors", "serve"),
+    "Look at jobs": (
+        "jobs", "job", "compare", "devices", "collectives", "profile", "quiet", "whatif",
+    ),
+    "Look at money": ("executive", "fleet", "ledger", "budget", "report"),
+    "Buy and accept hardware": ("procure", "prices", "bench"),
+    "Be told": ("alerts",),
+    "Compute and query": ("calc", "query"),
+    "Run an installation": (
+        "collect", "forward", "health", "doctor", "rollup", "compact", "retain",
+    ),
+}  # fmt: skip
+_EXAMPLES = """Examples, in the order in which one begins:
+
+    steptax demo                                    a real job, live
+
+    steptax discover                                what is on this machine
+
+    steptax ingest megatron train.log --job my-job  logs, traces, bills, ...
+
+    steptax job my-job --price 2.50                 who is slow, why, cost
+
+    steptax compare my-job@0-999 my-job@1000-1999   faster, beyond the noise?
+
+    steptax executive --price 2.50                  what was spent, on what
+
+    steptax serve                                   all of it as pages
+
+Each takes --json; steptax COMMAND --help explains its flags.
+"""
+
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
     """The command line with the command that ``arguments`` begin with; with all where none is."""
     app = typer.Typer(
         name="steptax",
         help="Where every GPU-hour and dollar of a training job goes, and what would win it back.",
+        epilog=_EXAMPLES,
+        rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         add_completion=False,
     )
@@ -52,6 +90,11 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     of_asked = [module for module, names in COMMANDS.items() if asked in names]
     for module in of_asked or COMMANDS:
         importlib.import_module(f"steptax.app.commands.{module}").register(app)
+    panel_of = {name: title for title, names in PANELS.items() for name in names}
+    for command in app.registered_commands:
+        command.rich_help_panel = panel_of.get(str(command.name))
+    for group in app.registered_groups:
+        group.rich_help_panel = panel_of.get(str(group.name))
     return app
 
 

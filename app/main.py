@@ -13,6 +13,7 @@ from steptax.app.access import Access
 from steptax.app.telemetry import TELEMETRY
 from steptax.pages import access, frame
 from steptax.pages.places import (
+    COMPARE_PAGE,
     EXECUTIVE_PAGE,
     FLEET_PAGE,
     HEALTH_PAGE,
@@ -42,6 +43,9 @@ def _draw(reader: Access) -> None:
     )
     fleet = st.Page(FLEET_PAGE, title="Fleet", icon=":material/dns:", url_path="fleet")
     job = st.Page(JOB_PAGE, title="Job drill-down", icon=":material/monitoring:", url_path="job")
+    compare = st.Page(
+        COMPARE_PAGE, title="Compare", icon=":material/compare_arrows:", url_path="compare"
+    )
     whatif = st.Page(WHATIF_PAGE, title="What-if", icon=":material/calculate:", url_path="whatif")
     procurement = st.Page(
         PROCUREMENT_PAGE,
@@ -55,7 +59,7 @@ def _draw(reader: Access) -> None:
     health = st.Page(
         HEALTH_PAGE, title="Data & health", icon=":material/database:", url_path="health"
     )
-    pages = [executive, fleet, job, whatif, procurement, reference]
+    pages = [executive, fleet, job, compare, whatif, procurement, reference]
     if reader.may_manage():  # what it shows is of all teams
         pages.insert(-1, health)
     page = st.navigation(pages, position="top")

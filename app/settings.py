@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -40,3 +42,14 @@ class Settings(BaseSettings):
     bill_rules: Path | None = Field(
         default=None, description="TOML file: tags, resources and rates by which bills are divided"
     )
+
+
+def current_settings() -> Settings:
+    """What the environment says now; parsed anew only where it says something else."""
+    told = ((name.upper(), value) for name, value in os.environ.items())
+    return _parsed(tuple(sorted(pair for pair in told if pair[0].startswith("STEPTAX_"))))
+
+
+@lru_cache(maxsize=4)
+def _parsed(told: tuple[tuple[str, str], ...]) -> Settings:
+    return Settings()

@@ -4,7 +4,7 @@
 
 A made job of 8 ranks, `llm-7b`, whose rank 5 computes at 80 % speed from step 120 on while its
 GPU gets hot: `llm-7b.csv` has its steps, `llm-7b-gpus.csv` what nvidia-smi would have said,
-`jobs.csv` the accounting of a week and `offers.csv` what devices are offered for.
+`jobs.csv` the accounting of six weeks and `offers.csv` what devices are offered for.
 """
 
 from __future__ import annotations
@@ -19,12 +19,6 @@ RANKS = 8
 STEPS = 300
 SLOW_RANK = 5
 SLOW_FROM_STEP = 120
-JOBS = """job_id,team,project,cluster,owner,state,start,end,gpus
-eval-0,research,vision,a,kim,completed,2026-11-02T08:00Z,2026-11-03T14:00Z,64
-eval-1,research,speech,a,lee,failed,2026-11-02T15:00Z,2026-11-02T19:00Z,128
-eval-2,ads,ranking,a,ann,completed,2026-11-02T22:00Z,2026-11-03T10:00Z,32
-eval-3,ads,ranking,a,ann,cancelled,2026-11-03T05:00Z,2026-11-03T14:00Z,8
-"""
 OFFERS = """provider,segment,gpu_model,form_factor,region,term,usd_per_gpu_hour,observed_on
 Alpha,neocloud,H100,SXM,us-east,on-demand,2.99,2026-11-01
 Alpha,neocloud,B200,SXM,us-east,on-demand,5.50,2026-11-01
@@ -38,7 +32,7 @@ def main(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     moments = _write_steps(folder / "llm-7b.csv")
     _write_devices(folder / "llm-7b-gpus.csv", moments)
-    (folder / "jobs.csv").write_text(JOBS, encoding="utf-8")
+    _write_accounting(folder / "jobs.csv")
     (folder / "offers.csv").write_text(OFFERS, encoding="utf-8")
 
 
@@ -96,6 +90,31 @@ def _write_devices(file: Path, moments: Sequence[datetime]) -> None:
                 ]
             )  # fmt: skip
     _write(file, head.split(", "), rows)
+
+
+def _write_accounting(file: Path) -> None:
+    """Jobs of three teams over the six weeks before; spend grows, one in six fails."""
+    dice = random.Random(9)
+    teams = (
+        ("research", "vision", "kim"),
+        ("research", "speech", "lee"),
+        ("ads", "ranking", "ann"),
+    )
+    rows: list[list[object]] = []
+    for day in range(-41, 0):
+        for team, project, owner in dice.sample(teams, dice.choice((1, 1, 2))):
+            begin = BEGIN + timedelta(days=day, minutes=dice.randrange(600))
+            end = begin + timedelta(hours=dice.uniform(2, 14))
+            state = dice.choice(("completed",) * 4 + ("failed", "cancelled"))
+            rows.append(
+                [
+                    f"{project}-{len(rows):02}", team, project, "a", owner, state,
+                    f"{begin:%Y-%m-%dT%H:%MZ}", f"{end:%Y-%m-%dT%H:%MZ}",
+                    dice.choice((8, 16, 32, 64) if day < -14 else (16, 32, 64, 128)),
+                ]
+            )  # fmt: skip
+    head = "job_id,team,project,cluster,owner,state,start,end,gpus"
+    _write(file, head.split(","), rows)
 
 
 def _uuid(rank: int) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from steptax.app.compute.traps import traps_of
 from steptax.app.metrics import METRICS
 from steptax.app.schema import TABLES, Table
+from steptax.benchmarks.product.cost import markdown, measured
 from steptax.connectors.base import Connector, Options
 from steptax.connectors.registry import CONNECTORS
 
@@ -37,7 +38,14 @@ def pages() -> dict[str, str]:
     made = {"metrics.md": metrics_page(), "tables.md": tables_page()}
     made["connectors/index.md"] = connectors_page(CONNECTORS)
     made |= {f"connectors/{kind}.md": connector_page(c) for kind, c in CONNECTORS.items()}
-    return {path: MADE + text for path, text in made.items()}
+    return {path: MADE + text for path, text in made.items()} | {"scale.md": scale_page()}
+
+
+def scale_page() -> str:
+    """The page on scale, which is written by hand, with its table of costs as it is measured."""
+    begin, end = "<!-- costs -->\n", "\n<!-- end of costs -->"
+    head, _, rest = (DOCS / "scale.md").read_text(encoding="utf-8").partition(begin)
+    return f"{head}{begin}{markdown(measured())}{end}{rest.partition(end)[2]}"
 
 
 def metrics_page() -> str:

@@ -1,14 +1,14 @@
 """View models for the pages, shared by all readers.
 
 Views are frozen, so one object serves every session. They are kept by what they are made from:
-the lake, the choices and the version of its data. Of a running job also a coarse clock counts,
-since "newest step 14 s ago" and "stopped reporting" change while the data does not.
+the lake as its reader sees it, the choices and the version of its data. Of a running job also a
+coarse clock counts, since "newest step 14 s ago" and "stopped reporting" change while the data does
+not.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 import streamlit as st
 
 from steptax.app.access import AccessDeniedError
-from steptax.app.settings import Settings
+from steptax.app.settings import Settings, current_settings
 from steptax.app.views.alert_list import alert_rows
 from steptax.app.views.budget import BudgetView, budget_view, scopes
 from steptax.app.views.budget import set_budget as store_budget
@@ -31,6 +31,7 @@ from steptax.app.views.devices import (
     samples_version,
 )
 from steptax.app.views.executive import days_of, executive_view
+from steptax.app.views.executive_models import ExecutiveView
 from steptax.app.views.fleet import fleet_view
 from steptax.app.views.fleet_bill import fleet_bill
 from steptax.app.views.fleet_bill_models import FleetBill
@@ -39,9 +40,11 @@ from steptax.app.views.fleet_filter import FleetChoices, FleetFilter
 from steptax.app.views.fleet_filter import fleet_choices as fleet_choices_of
 from steptax.app.views.fleet_models import FleetView
 from steptax.app.views.health import health_view
+from steptax.app.views.health_models import HealthView
 from steptax.app.views.history import HistoryView, history_view
 from steptax.app.views.job import job_view, step_timeline
-from steptax.app.views.models import ExecutiveView, HealthView, JobView, StepTimeline
+from steptax.app.views.job_models import JobView, StepTimeline
+from steptax.app.views.kept import Latest
 from steptax.app.views.quiet_failures import QuietFailures, quiet_failures
 from steptax.app.views.record import RecordView, record_view
 from steptax.app.views.report_models import Reports
@@ -72,17 +75,13 @@ _REVIEW_EVERY_S = 300
 _BILLED = ("events", "charges", "charge_states", "prices", "device_samples")
 
 
-@dataclass(frozen=True)
-class _Built:
-    """A view and when it was made."""
-
-    view: JobView
-    at_s: float
+#: Of a running job the newest view serves all who watch it.
+_job_views = Latest[JobView](16, lambda view: view.coverage.is_live, LIVE_EVERY_S)
 
 
 def settings() -> Settings:
     """What this installation was told from outside."""
-    return Settings()
+    return current_settings()
 
 
 def workspace() -> Workspace:
@@ -103,23 +102,12 @@ def price_note(price: Decimal | None) -> str | None:
 def job(selection: Selection, job_id: str) -> JobView:
     """The view of ``job_id`` for these choices."""
     ws = workspace()
-
-    def made(period: int) -> _Built:
-        return _job_view(
-            ws,
-            ws.key,
-            job_id,
-            selection.last_steps,
-            selection.price,
-            price_note(selection.price),
-            f"{ws.version(job_id)}-{neighbours_version(ws, job_id)}",
-            period,
-        )
-
-    built = made(0)
-    if built.view.coverage.is_live and time.time() - built.at_s > LIVE_EVERY_S:
-        built = made(_clock(LIVE_EVERY_S))
-    return built.view
+    price, note = selection.price, price_note(selection.price)
+    return _job_views.get(
+        (ws.key, job_id, selection.last_steps, price, note),
+        f"{ws.version(job_id)}-{neighbours_version(ws, job_id)}",
+        lambda: job_view(ws, job_id, price=price, price_note=note, last_steps=selection.last_steps),
+    )
 
 
 def timeline(view: JobView, step: int, ranks: tuple[int, ...]) -> StepTimeline:
@@ -298,22 +286,6 @@ def _clock(every_s: int) -> int:
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _workspace(root: str, teams: tuple[str, ...] | None) -> Workspace:
     return open_workspace(Path(root), teams=teams)
-
-
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _job_view(
-    _ws: Workspace,
-    root: str,
-    job_id: str,
-    last_steps: int | None,
-    price: Decimal | None,
-    note: str | None,
-    version: str,
-    period: int,
-) -> _Built:
-    at_s = time.time()
-    view = job_view(_ws, job_id, price=price, price_note=note, last_steps=last_steps)
-    return _Built(view, at_s)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

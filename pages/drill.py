@@ -9,16 +9,15 @@ from steptax.app.charts.focus import focus, time_unit, timeline_ranks
 from steptax.app.charts.heatmap import (
     cell_at,
     fit,
-    grid_figure,
     heat_figure,
     heat_note,
-    rank_at,
     worst_in_box,
 )
 from steptax.app.charts.series import loss_figure, step_figure
 from steptax.app.charts.timeline import timeline_figure
-from steptax.app.views.models import Grid, JobView
-from steptax.pages import bridge, data, frame, parts, state
+from steptax.app.views.job_models import JobView
+from steptax.pages import bridge, data, frame, parts, stage_grid, state
+from steptax.pages.drawn import drawn
 
 
 def draw(view: JobView, budget_bytes: int) -> None:
@@ -40,7 +39,7 @@ def draw(view: JobView, budget_bytes: int) -> None:
         _series(view, step)
     with st.container():
         if view.grid is not None:
-            _grid(view.grid, time_unit(view))
+            stage_grid.draw(view.grid, time_unit(view))
 
 
 def _focus(view: JobView) -> tuple[int | None, int]:
@@ -67,7 +66,7 @@ def _field(title: str, key: str, shown: int | None) -> int | None:
 
 def _heat(view: JobView, rank: int | None, step: int, budget_bytes: int) -> None:
     unit = time_unit(view)
-    heat = fit(view.heat, budget_bytes, unit)
+    heat = drawn(view, fit, view.heat, budget_bytes, unit)
 
     def choose_cell(row: int, column: int) -> None:
         state.choose_cell(*cell_at(heat, view.series, row, column))
@@ -79,8 +78,14 @@ def _heat(view: JobView, rank: int | None, step: int, budget_bytes: int) -> None
 
     parts.figure(
         "heat",
-        heat_figure(
-            heat, parts.palette(), chosen=(rank, step), budget_bytes=budget_bytes, unit=unit
+        drawn(
+            view,
+            heat_figure,
+            heat,
+            parts.palette(),
+            chosen=(rank, step),
+            budget_bytes=budget_bytes,
+            unit=unit,
         ),
         lambda: tables.heat_table(view.heat, unit),
         alt=f"Heat map of excess work by rank and step. {view.card.sentence}",
@@ -111,7 +116,7 @@ def _step(view: JobView, rank: int | None, step: int) -> None:
         timeline = data.timeline(view, step, timeline_ranks(view, rank))
         parts.figure(
             "timeline",
-            timeline_figure(timeline, parts.palette(), unit),
+            drawn(timeline, timeline_figure, timeline, parts.palette(), unit),
             lambda: tables.timeline_table(timeline, unit),
             alt=f"Phases of each rank in step {timeline.step}, as stacked bars.",
         )
@@ -124,27 +129,10 @@ def _series(view: JobView, step: int) -> None:
     series, unit = view.series, time_unit(view)
     parts.figure(
         "series",
-        step_figure(series, parts.palette(), chosen_step=step, unit=unit),
+        drawn(view, step_figure, series, parts.palette(), chosen_step=step, unit=unit),
         lambda: tables.series_table(series, unit),
         alt="Step time with the median, 95th percentile and largest work of the ranks, by step.",
     )
-    loss = loss_figure(series)
+    loss = drawn(view, loss_figure, series)
     if loss is not None:
         parts.figure("loss", loss, lambda: tables.series_table(series, unit), alt="Loss by step.")
-
-
-def _grid(grid: Grid, unit: str) -> None:
-    def choose(row: int, column: int) -> None:
-        rank = rank_at(grid, row, column)
-        if rank is not None:
-            state.choose_rank(rank)
-
-    parts.section("Pipeline stage by replica")
-    st.markdown(parts.plain(grid.pattern))
-    parts.figure(
-        "grid",
-        grid_figure(grid, parts.palette(), unit),
-        lambda: tables.grid_table(grid, unit),
-        alt=f"Heat map of mean excess by pipeline stage and replica. {grid.pattern}",
-    )
-    bridge.on_cell("grid", choose)

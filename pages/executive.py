@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Final
 
@@ -9,17 +10,23 @@ import streamlit as st
 
 from steptax.app.charts.fleet_tables import jobs_table
 from steptax.app.charts.job_tables import ledger_table
+from steptax.app.charts.review import bucket_table
+from steptax.app.charts.tables import Table
 from steptax.app.charts.waterfall import units_of, waterfall_figure
 from steptax.app.errors import SteptaxError
+from steptax.app.views import bucket_jobs
+from steptax.app.views.executive_models import ExecutiveView
 from steptax.app.views.ledger import bill_lines
-from steptax.app.views.models import ExecutiveView, LedgerLine
-from steptax.pages import brief, budget, data, frame, parts, review, state, whole_bill
+from steptax.app.views.models import LedgerLine
+from steptax.app.views.review_jobs import ReviewJobs
+from steptax.pages import brief, bucket, budget, data, frame, parts, review, state, whole_bill
 from steptax.pages.places import JOB_PAGE
 
 #: Jobs that the page lists.
 LISTED_JOBS = 1_000
 _BESIDE = ("gpu_hours", "compute_share_ratio")
 LEDGER: Final = "ledger_of"
+BUCKET: Final = "bucket"
 _WHOLE, _RECORDED = "all that was paid", "recorded steps"
 
 
@@ -69,15 +76,38 @@ def _ledger(view: ExecutiveView, first: date | None, last: date | None) -> None:
         )
         lines = ledgers[name or known[0]]
         unit = parts.unit_choice(units_of(lines))
+    titles = {line.title: line.bucket for line in lines}
     parts.figure(
         "ledger",
         waterfall_figure(lines, unit, parts.palette()),
         lambda: ledger_table(lines),
         alt=f"Waterfall from what was paid to what was useful. {view.sentence}",
+        on_select=lambda: bucket.choose_by(BUCKET, "ledger", lambda p: titles.get(str(p.get("y")))),
+        select="points",
+    )
+    bucket.draw(
+        BUCKET,
+        "Jobs behind a bar",
+        {line.bucket: line.title for line in lines if line.gpu_seconds},
+        lambda name: _behind(view, name, first, last, is_whole=lines is whole),
     )
     st.caption(parts.plain(note if lines is whole else view.ledger_note))
     if not view.ledger:
         st.caption(parts.plain(view.ledger_note))
+
+
+def _behind(
+    view: ExecutiveView, name: str, first: date | None, last: date | None, *, is_whole: bool
+) -> tuple[Sequence[str], Table]:
+    """The jobs with most of their time in a bucket."""
+    if is_whole:
+        _, denominator, tz = whole_bill.chosen()
+        bill = data.whole_bill("job", denominator, tz, state.read().price, first, last)
+        found = bucket_jobs.of_bill(bill, name)
+    else:
+        assert isinstance(view.jobs, ReviewJobs)
+        found = bucket_jobs.of_steps(view.jobs, name)
+    return [job.job_id for job in found], bucket_table(found, name)
 
 
 def _whole_bill(first: date | None, last: date | None) -> tuple[tuple[LedgerLine, ...], str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import streamlit as st
 
 from steptax.app.charts.fleet import SIZE_UNITS, rate_figure, sizes_figure, spread_figure
@@ -19,11 +21,13 @@ from steptax.app.charts.fleet_view_tables import (
     spread_table,
     states_table,
 )
+from steptax.app.charts.review import bin_table
 from steptax.app.charts.tables import Table
 from steptax.app.format import format_measure
 from steptax.app.metrics import METRICS
+from steptax.app.views.bucket_jobs import bin_of, bin_text, in_bin
 from steptax.app.views.fleet_models import FleetView
-from steptax.pages import brief, data, fleet_choice, frame, parts, state
+from steptax.pages import brief, bucket, data, fleet_choice, frame, parts, state
 
 
 def page() -> None:
@@ -151,13 +155,35 @@ def _slow(view: FleetView) -> None:
         if not values:
             st.caption(parts.plain(f"Unknown: {spread.mean.reason}"))
             continue
-        parts.figure(
-            key,
-            spread_figure(values, title),
-            lambda table=table: table,  # type: ignore[misc]
-            alt=f"Histogram of jobs by {title}.",
-        )
+        _histogram(key, title, values, table)
         parts.rows(f"{key}_quantiles", table)
+
+
+def _histogram(key: str, title: str, values: Sequence[tuple[str, float]], table: Table) -> None:
+    """How many jobs have which share, and the jobs of a bar."""
+    chosen = f"{key}_bin"
+    bars = sorted({bin_of(value) for _, value in values})
+
+    def bar_of(point: Mapping[str, object]) -> str | None:
+        # A bar stands at its middle, in percent.
+        number = bin_of(float(str(point.get("x"))) / 100)
+        return str(number) if number in bars else None
+
+    def jobs(name: str) -> tuple[list[str], Table]:
+        found = in_bin(values, int(name))
+        return [job_id for job_id, _ in found], bin_table(found, title)
+
+    parts.figure(
+        key,
+        spread_figure([value for _, value in values], title),
+        lambda: table,
+        alt=f"Histogram of jobs by {title}.",
+        on_select=lambda: bucket.choose_by(chosen, key, bar_of),
+        select="points",
+    )
+    bucket.draw(
+        chosen, f"Jobs by {title}", {str(number): bin_text(number) for number in bars}, jobs
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import streamlit as st
 
 from steptax.app.errors import NotFoundError, SteptaxError
-from steptax.pages import data, parts, state
+from steptax.pages import data, first_run, parts, state
 
 # The page begins right under the navigation; the default leaves a sixth of a screen empty. A live
 # page would blink if what is being replaced were dimmed. Captions and labels of resting choices are
@@ -127,20 +127,12 @@ def _jobs() -> list[str]:
 
 def _nothing_yet() -> None:
     lake = data.settings().lake
-    with st.container(key="empty", border=True):
-        st.subheader("No job yet")
-        st.markdown(
-            "Run a real one on this machine, with one slow worker, and watch it live:\n\n"
-            "```\nsteptax demo\n```\n"
-            "Or read the step times of your own job, one row per rank and step:\n\n"
-            "```\nsteptax ingest steps FILE\n```\n"
-            "`steptax ingest --help` lists what else can be read."
-        )
+    first_run.draw()
 
-        @st.fragment(run_every=data.LIVE_EVERY_S)
-        def look() -> None:
-            if _jobs():
-                st.rerun()
-            st.caption(parts.plain(f"Lake: {lake}. This page looks again every 2 seconds."))
+    @st.fragment(run_every=data.LIVE_EVERY_S)
+    def look() -> None:
+        if _jobs():
+            st.rerun()
+        st.caption(parts.plain(f"Lake: {lake}. This page looks again every 2 seconds."))
 
-        look()
+    look()

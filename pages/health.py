@@ -56,7 +56,10 @@ def _score() -> None:
         st.markdown(parts.plain(score.sentence))
         parts.rows("score", score_table(score))
         if score.groups:
-            st.markdown("By noise, and by what is special about the jobs, the detector alone:")
+            st.markdown(
+                "By noise, and by what is special about the jobs. Whoever names nearly every rank "
+                "names the slow ones as well: read how many were named beside how many were slow."
+            )
             parts.rows("score_groups", score_groups_table(score))
         st.caption(
             "Jobs with faults of every kind, made by steptax.benchmarks.product.faults; the other "

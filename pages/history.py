@@ -23,6 +23,8 @@ def draw(job_id: str, *, is_live: bool) -> None:
             f"Mean work beyond the peers' mean: a column is {view.block_steps:,} steps, a row the "
             f"rank of its group that exceeds most. From sums of all {view.rows:,} rank reports."
         )
+        if view.note:
+            st.caption(parts.plain(f"{view.note[0].upper()}{view.note[1:]}."))
         left, right = st.columns([3, 2], gap="medium")
         heat = fit(view.heat, PAGE_BYTES, view.unit)
         with left:

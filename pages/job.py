@@ -12,7 +12,7 @@ from steptax.app.charts.waterfall import units_of, waterfall_figure
 from steptax.app.errors import NotFoundError
 from steptax.app.metrics import METRICS
 from steptax.app.views.card_text import card_as_text
-from steptax.app.views.models import JobView
+from steptax.app.views.job_models import JobView
 from steptax.pages import (
     collectives,
     data,
@@ -28,6 +28,7 @@ from steptax.pages import (
     unstepped,
     why,
 )
+from steptax.pages.drawn import drawn
 
 _NUMBERS = (
     "straggler_tax_ratio",
@@ -119,9 +120,8 @@ def _card(view: JobView) -> None:
 
 def _numbers(view: JobView) -> None:
     with st.container(horizontal=True, key="kpis"):
-        for name in _NUMBERS:
-            if name in view.metrics:
-                parts.number(METRICS[name].title, view.metrics[name], name)
+        for name in filter(view.metrics.__contains__, _NUMBERS):
+            parts.number(METRICS[name].title, view.metrics[name], name)
 
 
 def _ledger(view: JobView) -> None:
@@ -131,7 +131,7 @@ def _ledger(view: JobView) -> None:
         unit = parts.unit_choice(units_of(view.ledger))
         parts.figure(
             "ledger",
-            waterfall_figure(view.ledger, unit, parts.palette()),
+            drawn(view, waterfall_figure, view.ledger, unit, parts.palette()),
             lambda: ledger_table(view.ledger),
             alt=f"Waterfall from paid time to the ranks' own computing. {view.ledger_note}",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -49,10 +49,11 @@ def figure(
     *,
     alt: str,
     on_select: Callable[[], None] | None = None,
+    select: Literal["box", "points"] = "box",
 ) -> None:
     """A figure with its table and its file under it. ``alt`` says what it shows."""
     selection: dict[str, Any] = (
-        {} if on_select is None else {"on_select": on_select, "selection_mode": "box"}
+        {} if on_select is None else {"on_select": on_select, "selection_mode": select}
     )
     # For a moment a redrawn figure stands beside the one it replaces; the container stands alone.
     with st.container(key=f"{key}_figure"):
@@ -112,7 +113,7 @@ def rows(
         {} if on_select is None else {"on_select": on_select, "selection_mode": "single-row"}
     )
     shown = st.dataframe(
-        table.arrow(_TABLE_LIMIT),
+        table.shown(_TABLE_LIMIT),
         key=key,
         hide_index=True,
         placeholder="unknown",

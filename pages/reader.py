@@ -13,7 +13,7 @@ import streamlit as st
 
 from steptax.app.access import ANYONE, Access, AccessRules, read_rules
 from steptax.app.handed import HANDED
-from steptax.app.settings import Settings
+from steptax.app.settings import current_settings
 
 
 def current() -> Access:
@@ -22,7 +22,7 @@ def current() -> Access:
     NotLoggedInError or AccessDeniedError where nothing may be shown; also where nobody knows who
     asks, as outside of a run of a page.
     """
-    path = Settings().access
+    path = current_settings().access
     if path is None:
         return ANYONE
     # Read anew when it changes: a grant that is taken away is gone with the next run of a page.

@@ -20,7 +20,7 @@ from steptax.app.charts.review import (
 )
 from steptax.app.format import format_value
 from steptax.app.metrics import METRICS
-from steptax.app.views.models import ExecutiveView
+from steptax.app.views.executive_models import ExecutiveView
 from steptax.app.views.review_models import Link, ReviewCard
 from steptax.app.views.review_periods import change_text
 from steptax.pages import parts, state

@@ -13,7 +13,7 @@ from steptax.app.views.comparison_text import (
     nvrx_lines,
     tax_line,
 )
-from steptax.app.views.models import JobView
+from steptax.app.views.job_models import JobView
 from steptax.app.views.report_models import Beside, ReportedScores, Reports
 from steptax.app.views.reports_text import PRINTED_NOTE, PRINTED_TITLE, SCORES_TITLE, scores_lines
 from steptax.pages import parts

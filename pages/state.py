@@ -123,5 +123,11 @@ def selected_box(key: str) -> tuple[list[float], list[float]] | None:
     return (boxes[0]["x"], boxes[0]["y"]) if boxes else None
 
 
+def selected_point(key: str) -> dict[str, Any] | None:
+    """The bar clicked in the figure ``key``, if one is. Only from its callback."""
+    points = st.session_state[key].selection.points
+    return dict(points[0]) if points else None
+
+
 def _get(key: str) -> Any:
     return st.session_state.get(key)

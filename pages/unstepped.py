@@ -10,7 +10,7 @@ from steptax.app.errors import NotFoundError
 from steptax.app.metrics import METRICS
 from steptax.app.views.printed import beside
 from steptax.app.views.record import NO_CARD, RecordView
-from steptax.pages import collectives, data, devices, frame, parts, said, state
+from steptax.pages import collectives, data, devices, frame, history, parts, said, state
 
 _NUMBERS = ("gpu_hours", "spend_usd", "scheduling_ratio", "goodput_ratio")
 
@@ -19,13 +19,16 @@ def draw(job_id: str, problem: NotFoundError, top: DeltaGenerator) -> None:
     """The job's bill, what others say of it, its collectives; where nothing is, the problem."""
     with frame.guarded("no_lake"):
         reports, record = data.reports(job_id), data.record(job_id, state.read().price)
-        if reports.is_empty and not record.bill.lines and not data.has_collectives(job_id):
+        is_known = not reports.is_empty or bool(record.bill.lines)
+        if not is_known and not data.has_collectives(job_id):
             parts.error(problem)
+            history.draw(job_id, is_live=False)
             return
         top.info(parts.plain(f"{problem.message}: {NO_CARD}. What to do: {problem.hint}"))
         _bill(record)
         said.scores_alone(reports)
         said.printed(reports, beside(reports, {}), loss_is_drawn=False)
+        history.draw(job_id, is_live=False)
         devices.draw(job_id, top, is_live=False)
         collectives.draw(job_id, top, is_live=False)
 

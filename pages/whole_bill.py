@@ -33,6 +33,9 @@ BILL_NUMBERS = (
     "unexplained_ratio",
 )
 
+#: Groups that the page lists.
+LISTED_GROUPS = 1_000
+
 
 def draw(first: date | None = None, last: date | None = None) -> None:
     """Choices, numbers, figure, groups and what the provider charged, of days both included."""
@@ -56,7 +59,10 @@ def draw(first: date | None = None, last: date | None = None) -> None:
             lambda: bill_table(bill),
             alt=f"Stacked bars by {bill.by}, one part per bucket. {bill.sentence}",
         )
-        parts.rows("bill_groups", groups_table(bill))
+        # Of fifty thousand jobs the file has all; a browser shows the first thousand.
+        parts.rows("bill_groups", groups_table(bill, LISTED_GROUPS))
+        if len(bill.groups) > LISTED_GROUPS:
+            st.caption(f"{LISTED_GROUPS:,} of {len(bill.groups):,} are listed; the file has all.")
         parts.download("bill_groups", lambda: groups_table(bill))
     st.caption(parts.plain(f"{bill.period} · {bill.denominator_text} · {bill.cost_basis}"))
     for price in bill.prices:

@@ -28,7 +28,7 @@ STEPS: tuple[tuple[str, list[str]], ...] = (
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 DAMAGE = "tests/connectors/test_mutations.py"
 #: Damaged inputs of each connector in the whole check; a run of that test alone makes fewer.
-DAMAGED_INPUTS = "5000"
+DAMAGED_INPUTS = "2000"
 #: Folders whose tests run by themselves, the longest first; all others run together.
 LONG = ("app", "browser", "connectors", "pages")
 #: More would disturb tests that watch a live page. Damaged inputs wait for nobody and nobody waits

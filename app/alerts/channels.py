@@ -11,8 +11,8 @@ from email.utils import format_datetime
 from http.client import HTTPException
 from typing import Any
 
+from steptax.app.alerts.records import Message
 from steptax.app.alerts.rules import Email, Webhook, secret
-from steptax.app.alerts.store import Message
 from steptax.app.compute.alerting import US_PER_S, Change
 from steptax.app.errors import SteptaxError
 from steptax.app.format import format_moment

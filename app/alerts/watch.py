@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from steptax.app.alerts.channels import Failure, send
+from steptax.app.alerts.records import Message
 from steptax.app.alerts.rules import READINGS, Email, Rule, Rules, Webhook
-from steptax.app.alerts.store import AlertStore, Message
+from steptax.app.alerts.store import AlertStore
 from steptax.app.compute.alerting import US_PER_S, Change, advance
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_value

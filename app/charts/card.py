@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_count, format_interval, format_value
 from steptax.app.metrics import help_of
-from steptax.app.views.models import Card, JobView
+from steptax.app.views.job_models import Card, JobView
 
 _LISTED = 6
 
@@ -92,8 +92,9 @@ def card_fields(view: JobView) -> tuple[Field, ...]:
 
 
 def value_text(measure: Measure, title: str = "") -> str:
-    """The value alone, or ``unknown``; without its unit where ``title`` is the unit already."""
-    return format_value(measure.value, "" if measure.unit == title else measure.unit)
+    """The value alone, or ``unknown``; without its unit where ``title`` begins with it already."""
+    is_said = bool(measure.unit) and title.split(",")[0] == measure.unit
+    return format_value(measure.value, "" if is_said else measure.unit)
 
 
 def basis_text(measure: Measure) -> str:

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from steptax.app.charts.style import blank, pattern
 from steptax.app.format import format_count, format_measure, format_share, format_value
 from steptax.app.theme import BLUE, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Palette
+from steptax.app.views.bucket_jobs import BINS, bin_of, bin_text
 from steptax.app.views.fleet_models import FleetView
 
 SizeUnit = Literal["GPU-hours", "jobs"]
@@ -25,7 +26,6 @@ _LOOKS: dict[str, tuple[str, str]] = {
     "timeout": (ORANGE, "/"),
     "failed": (VERMILLION, "/"),
 }
-_BINS = 20
 _TICKS = [factor * 10.0**power for power in range(-4, 4) for factor in (1, 2, 5)]
 
 
@@ -130,18 +130,18 @@ def rate_figure(view: FleetView, palette: Palette) -> go.Figure:
 
 def spread_figure(values: Sequence[float], title: str) -> go.Figure:
     """How many jobs have which share, in twentieths."""
-    counts, edges = np.histogram(np.clip(values, 0.0, 1.0), bins=_BINS, range=(0.0, 1.0))
-    middle = 100 * (edges[:-1] + edges[1:]) / 2
+    counts = np.bincount([bin_of(value) for value in values], minlength=BINS)
+    middle = 100 * (np.arange(BINS) + 0.5) / BINS
     figure = blank(240)
     figure.add_trace(
         go.Bar(
             x=middle,
             y=counts,
-            width=100 / _BINS * 0.92,
+            width=100 / BINS * 0.92,
             marker={"color": BLUE},
             customdata=[
-                f"{100 * low:.0f} to {100 * high:.0f} %: {count:,} jobs"
-                for low, high, count in zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
+                f"{bin_text(number)}: {count:,} jobs"
+                for number, count in enumerate(counts.tolist())
             ],
             hovertemplate="%{customdata}<extra></extra>",
             name=title,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Literal
 
@@ -107,10 +109,37 @@ def _drawn(view: FleetBill, *, is_time: bool) -> tuple[list[list[FleetGroup]], l
         return [[group] for group in kept], [group.name for group in kept]
     groups = [[group] for group in view.groups[:MAX_BARS]]
     names = [group.name for group in view.groups[:MAX_BARS]]
-    if rest := list(view.groups[MAX_BARS:]):
-        groups.append(rest)
-        names.append(f"the other {len(rest):,}")
+    if len(view.groups) > MAX_BARS and view.total is not None:
+        groups.append([_rest(view.total, view.groups[:MAX_BARS])])
+        names.append(f"the other {len(view.groups) - MAX_BARS:,}")
     return groups, names
+
+
+def _rest(total: FleetGroup, shown: Sequence[FleetGroup]) -> FleetGroup:
+    """What is left of the total without the groups that have bars of their own."""
+    seconds: dict[str, float] = defaultdict(float)
+    costs: dict[str, Decimal] = defaultdict(Decimal)
+    for line in (line for group in shown for line in group.lines):
+        seconds[line.bucket] += line.gpu_seconds or 0.0
+        costs[line.bucket] += line.cost or Decimal(0)
+    lines = tuple(
+        replace(
+            line,
+            gpu_seconds=None
+            if line.gpu_seconds is None
+            else _left(line.gpu_seconds, seconds[line.bucket]),
+            cost=None if line.cost is None else line.cost - costs[line.bucket],
+        )
+        for line in total.lines
+    )
+    hours = _left(total.gpu_hours, sum(group.gpu_hours for group in shown))
+    return replace(total, gpu_hours=hours, lines=lines)
+
+
+def _left(whole: float, part: float) -> float:
+    """The difference; none where it is but what rounding left."""
+    left = whole - part
+    return 0.0 if abs(left) < 1e-9 * abs(whole) else left
 
 
 def _amounts(bucket: str, groups: Sequence[FleetGroup], unit: BillUnit) -> tuple[float, str]:
@@ -162,8 +191,8 @@ def bill_table(view: FleetBill) -> Table:
     return Table(columns, made.rows, _totals(view), f"shares of {view.denominator_text}")
 
 
-def groups_table(view: FleetBill) -> Table:
-    """One line per group: hours, cost and the factors of goodput."""
+def groups_table(view: FleetBill, most: int | None = None) -> Table:
+    """One line per group, the first ``most``: hours, cost and the factors of goodput."""
     factors = [name for name in GROUP_METRICS if name not in ("gpu_hours", "spend_usd")]
     columns = (
         Column("name", view.by, "text"),
@@ -192,7 +221,7 @@ def groups_table(view: FleetBill) -> Table:
             *(group.metrics[name].value for name in factors),
             f"cost {group.cost_note}" if group.cost_note else "",
         )
-        for group in view.groups
+        for group in view.groups[: len(view.groups) if most is None else most]
     ]
     return Table(columns, tuple(rows), _totals(view), f"ratios of {view.denominator_text}")
 

@@ -8,7 +8,8 @@ from typing import Any
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.metrics import METRICS
 from steptax.app.views.detector_score import DETECTORS, FIGURES, DetectorScore
-from steptax.app.views.models import HealthView, JobSummary
+from steptax.app.views.executive_models import JobSummary
+from steptax.app.views.health_models import HealthView
 
 
 def jobs_table(jobs: Sequence[JobSummary]) -> Table:
@@ -17,7 +18,7 @@ def jobs_table(jobs: Sequence[JobSummary]) -> Table:
         Column("job_id", "job", "text", width_px=200),
         Column("recoverable_usd", "recoverable", "usd", "what persistent stragglers cost"),
         Column("owner", "owner", "text", width_px=90),
-        Column("dominant_cause", "largest loss", "text", width_px=300),
+        Column("cause", "cause", "text", "what was diagnosed; else the largest loss", 300),
         Column("culprit", "held up by", "text", "who makes the others wait for good", 130),
         Column("trend", "trend of the tax", "text", "last quarter of its steps vs before", 170),
         Column("straggler_tax", "straggler tax", "ratio", "waiting / paid GPU time"),
@@ -29,6 +30,7 @@ def jobs_table(jobs: Sequence[JobSummary]) -> Table:
         Column("world_size", "ranks", "count"),
         Column("start_us", "start", "time"),
         Column("name", "name", "text"),
+        Column("dominant_cause", "largest loss", "text", width_px=300),
         Column("coverage", "rests on", "text"),
     )
     rows = [[_plain(getattr(job, column.key)) for column in columns] for job in jobs]
@@ -101,17 +103,17 @@ def score_table(score: DetectorScore) -> Table:
 
 
 def score_groups_table(score: DetectorScore) -> Table:
-    """The detector's score by noise, and by what is special about the jobs."""
+    """The score of each detector by noise, and by what is special about the jobs."""
     columns = (
         Column("group", "jobs", "text", width_px=320),
+        Column("detector", "detector", "text", width_px=220),
         Column("slow_ranks", "slow ranks", "count"),
         Column("rank_recall", "of them named", "number"),
         Column("rank_precision", "named ranks that were slow", "number"),
+        Column("rank_f1", "F1 of both", "number"),
         Column("alarms", "false alarms in 100,000 healthy rank-steps", "number"),
     )
-    rows = [
-        [g.group, g.slow_ranks, g.rank_recall, g.rank_precision, g.alarms] for g in score.groups
-    ]
+    rows = [[getattr(group, column.key) for column in columns] for group in score.groups]
     return table(columns, rows)
 
 

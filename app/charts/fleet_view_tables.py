@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steptax.app.charts.tables import Column, Table, table
+from steptax.app.compute.burn import FAST, SLOW
 from steptax.app.compute.fleet_slow import Spread
 from steptax.app.compute.fleet_states import GroupRow
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_count, format_value
+from steptax.app.views.burn_words import burn_note, hours_text
 from steptax.app.views.fleet_models import Capacity, FleetView, Places
 from steptax.app.views.price import dollars
 
@@ -326,8 +328,18 @@ def burn_table(view: FleetView) -> Table:
         Column("period", "period", "text"),
         Column("goodput_slo_ratio", "objective", "ratio"),
         Column("goodput_ratio", "goodput", "ratio"),
-        Column("fast_burn", "burn, 1 day", "number", "1 uses the budget up exactly at the end"),
-        Column("slow_burn", "burn, 7 days", "number"),
+        *(
+            Column(
+                f"burn_{window.hours}h",
+                f"burn, {hours_text(window.hours)}",
+                "number",
+                f"1 uses the budget up exactly at the end; an alarm at {window.alarm:g}, or where "
+                "nine tenths of the time are lost",
+            )
+            for window in (FAST, SLOW)
+        ),
+        Column("week_burn", "burn, 7 days", "number"),
+        Column("alarm", "alarm", "text"),
         Column("left_usd", "budget left", "usd"),
         Column("note", "note", "text", width_px=320),
     )
@@ -337,10 +349,13 @@ def burn_table(view: FleetView) -> Table:
             row.period,
             row.goodput_slo_ratio,
             row.goodput.value,
-            row.fast_burn.value,
-            row.slow_burn.value,
+            *(one.rate.value for one in row.burns),
+            row.week_burn.value,
+            ", ".join(hours_text(one.window.hours) for one in row.burns if one.rings) or "none",
             row.left_usd.value,
-            _note(row.goodput) or _note(row.fast_burn) or _note(row.slow_burn),
+            _note(row.goodput)
+            or next((text for one in row.burns if (text := burn_note(one))), "")
+            or _note(row.week_burn),
         )
         for row in view.burn
     ]

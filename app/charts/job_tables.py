@@ -11,15 +11,8 @@ from steptax.app.charts.focus import time_unit
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.charts.timeline import phase_title, phases_of
 from steptax.app.views.history import HistoryView
-from steptax.app.views.models import (
-    FloatArray,
-    Grid,
-    HeatMap,
-    JobView,
-    LedgerLine,
-    Series,
-    StepTimeline,
-)
+from steptax.app.views.job_models import FloatArray, Grid, HeatMap, JobView, Series, StepTimeline
+from steptax.app.views.models import LedgerLine
 from steptax.app.views.quiet_failures import QuietFailures
 
 _SECONDS_PER_HOUR = 3600.0

@@ -39,6 +39,8 @@ _BADGES = {
     "published": (BLUE, "diamond"),
     "spec": (ORANGE, "square"),
 }
+#: Days up to which each has a mark of its own on an axis.
+_FEW_DAYS, _DAY_MS = 7, 86_400_000
 _LINES = (BLUE, ORANGE, VERMILLION, SKY, GREEN)
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
@@ -157,7 +159,7 @@ def cost_tornado(view: Procurement, palette: Palette) -> go.Figure | None:
     if option is None:
         return None
     cost = option.measures["usd_per_result"]
-    title = f"cost of a result on {option.name}, $"
+    title = f"cost on {option.device or option.name}, $"
     return swings_figure(view.tornado, SWING_LABELS, cost.value, cost.unit, title, palette)
 
 
@@ -263,6 +265,9 @@ def history_figure(points: Sequence[PricePoint], palette: Palette) -> go.Figure:
         )
     figure.update_layout(hovermode="closest", dragmode=False)
     figure.update_xaxes(fixedrange=True, type="date", tickformat="%d %b %Y")
+    if len({point.observed_on for point in points}) <= _FEW_DAYS:
+        # Else the axis has a mark every few hours, each with the name of its day.
+        figure.update_xaxes(dtick=_DAY_MS)
     figure.update_yaxes(
         title={"text": "median, $ per GPU-hour"}, rangemode="tozero", fixedrange=True
     )

@@ -12,6 +12,7 @@ from steptax.app.charts.tables import Column, Table, table
 from steptax.app.format import format_measure, format_usd, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.theme import BLUE, ORANGE, Palette
+from steptax.app.views.bucket_jobs import BucketJob
 from steptax.app.views.review_models import (
     AnomalyRow,
     ForecastRow,
@@ -110,6 +111,24 @@ def weeks_figure(weeks: Sequence[WeekRow], palette: Palette) -> go.Figure:
     if "yaxis2" in figure.layout:
         figure.layout.yaxis2.title = None
     return figure
+
+
+def bucket_table(found: Sequence[BucketJob], title: str) -> Table:
+    """Jobs by what they have in one bucket."""
+    columns = (
+        Column("job_id", "job", "text", width_px=260),
+        Column("gpu_hours", "GPU-hours", "number", f"in {title}"),
+        Column("usd", "cost", "usd", f"of {title}"),
+        Column("share", "of the job", "ratio"),
+    )
+    rows = [[getattr(job, column.key) for column in columns] for job in found]
+    return table(columns, rows)
+
+
+def bin_table(found: Sequence[tuple[str, float]], title: str) -> Table:
+    """Jobs in one bar of a histogram."""
+    columns = (Column("job_id", "job", "text", width_px=260), Column("value", title, "ratio"))
+    return table(columns, [list(pair) for pair in found])
 
 
 def weeks_table(weeks: Sequence[WeekRow]) -> Table:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from steptax.app.format import UNKNOWN, format_count, format_exact, format_value
+from steptax.app.format import UNKNOWN, format_count, format_exact, format_share, format_value
 
 Kind = Literal["text", "count", "number", "ratio", "usd", "time_span", "time"]
 
@@ -36,6 +36,10 @@ _FORMATS: dict[Kind, str] = {
     "ratio": "%.1f %%",
     "time_span": "%.2f",
 }
+#: Units of what is counted in whole ones.
+_COUNTED = frozenset({"jobs", "devices", "hosts", "runs"})
+#: Shares below it would be written as 0.0 %.
+_SMALL_SHARE = 0.0005
 #: From here on four digits of a number, or three of a sum, leave out what it is checked by.
 _LARGE, _LARGE_SUM = 1_000.0, 100.0
 _UNKNOWN_LABELS = {"", "n/a", "na", "nan", "none", "null", UNKNOWN}
@@ -74,10 +78,32 @@ class Table:
         }
         return pa.table(arrays)
 
-    def number_format(self, column: Column) -> str:
-        """How a page writes the numbers of ``column``: small amounts keep digits above zero, and
-        large ones all of theirs.
+    def shown(self, limit: int) -> Any:
+        """As ``arrow``; where a share is too small for its digits, with its text beside its value.
+
+        A page sorts by the value and shows the text: ``<0.1 %``, where digits would say 0.0 %.
         """
+        small = [column.key for column in self.columns if self._has_small_shares(column)]
+        rows = self.arrow(limit)
+        if not small:
+            return rows
+        import pandas as pd
+
+        frame = rows.to_pandas(types_mapper=pd.ArrowDtype)
+        return frame.style.format(dict.fromkeys(small, _share_text))
+
+    def _has_small_shares(self, column: Column) -> bool:
+        place = self.columns.index(column)
+        return column.kind == "ratio" and any(
+            0 < abs(row[place]) < _SMALL_SHARE for row in self.rows if row[place] is not None
+        )
+
+    def number_format(self, column: Column) -> str | None:
+        """How a page writes the numbers of ``column``: small amounts keep digits above zero, and
+        large ones all of theirs. None where ``shown`` has the text of each.
+        """
+        if self._has_small_shares(column):
+            return None
         if column.kind not in ("usd", "number"):
             return _FORMATS[column.kind]
         place = self.columns.index(column)
@@ -102,6 +128,13 @@ class Table:
                 ]
             )
         return out.getvalue()
+
+
+def _share_text(percent: Any) -> str:
+    """A share in percent as text; empty where it is not known."""
+    import pandas as pd
+
+    return "" if pd.isna(percent) else format_share(float(percent) / 100.0)
 
 
 def table(
@@ -130,7 +163,12 @@ def table(
 
 
 def total_text(value: float, unit: str) -> str:
-    """A sum as it stands under a table: with all digits where three would leave cents out."""
+    """A sum as it stands under a table: with all digits where three would leave cents out.
+
+    What is counted has no tenths: ``58 jobs``.
+    """
+    if unit in _COUNTED:
+        return f"{value:,.0f} {unit}"
     return format_exact(value, unit) if abs(value) >= _LARGE_SUM else format_value(value, unit)
 
 

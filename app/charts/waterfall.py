@@ -20,6 +20,8 @@ Look = Literal["neutral", "loss", "gain"]
 
 _FORMAT_UNIT = {"$": "USD", "%": "ratio", "GPU-hours": "GPU-hours"}
 _SECONDS_PER_HOUR = 3600.0
+#: A longer name is cut at its first comma.
+LONG_TITLE = 40
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,9 @@ def _label(value: float, share: float | None, unit: Unit, *, full: bool) -> str:
 
 
 def _wrap(title: str, width: int = 28) -> str:
-    """What comes before a comma, in lines, so that names leave room for the bars."""
+    """A name in lines; of a long one what comes before a comma, to leave room for the bars."""
     lines = [""]
-    for word in title.split(",")[0].split():
+    for word in (title.split(",")[0] if len(title) > LONG_TITLE else title).split():
         if lines[-1] and len(lines[-1]) + len(word) >= width:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()

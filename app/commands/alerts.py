@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from steptax.app.alerts.channels import send
+from steptax.app.alerts.records import Message
 from steptax.app.alerts.rules import EXAMPLE, RULES_FILE, Rules, read_rules
-from steptax.app.alerts.store import STATE_FILE, AlertStore, Message
+from steptax.app.alerts.store import STATE_FILE, AlertStore
 from steptax.app.alerts.watch import one_round
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
 from steptax.app.commands.output import console, show, table_of

@@ -21,6 +21,7 @@ from steptax.app.views.budget import (
     history_json,
     set_budget,
 )
+from steptax.app.views.burn_words import burn_text, hours_text
 from steptax.app.views.workspace import open_workspace
 
 ScopeFlag = Annotated[
@@ -39,8 +40,7 @@ _ERRORS = {
     "allowed_usd": "error budget",
     "lost_usd": "lost of it",
     "left_usd": "left of it",
-    "fast_burn": "burn rate, 1 day",
-    "slow_burn": "burn rate, 7 days",
+    "week_burn": "burn rate, 7 days",
     "lasts_days": "it lasts",
 }
 
@@ -111,6 +111,7 @@ def _print(view: BudgetView) -> None:
     console.print(view.sentence)
     rows = [(title, format_measure(getattr(view.spend, name))) for name, title in _SPEND.items()]
     rows += [(title, format_measure(getattr(view.errors, name))) for name, title in _ERRORS.items()]
+    rows += [(f"burn rate, {hours_text(b.window.hours)}", burn_text(b)) for b in view.burns]
     console.print(table_of(f"{view.scope}, {view.period.name}", ("what", "value"), rows))
     if view.currency_note:
         console.print(f"note: {view.currency_note}")

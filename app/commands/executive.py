@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from steptax.app.commands.output import console, print_wide, table_of
 from steptax.app.format import UNKNOWN, format_measure, format_usd, format_value
-from steptax.app.views.models import ExecutiveView
+from steptax.app.views.executive_models import ExecutiveView
 from steptax.app.views.review_models import ReviewCard, ShowbackRow
 from steptax.app.views.review_periods import change_text
 

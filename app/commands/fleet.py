@@ -11,6 +11,7 @@ from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_roo
 from steptax.app.commands.output import console, print_wide, show, table_of
 from steptax.app.format import UNKNOWN, format_measure, format_share, format_value
 from steptax.app.metrics import METRICS
+from steptax.app.views.burn_words import burn_text, hours_text
 from steptax.app.views.fleet import fleet_view
 from steptax.app.views.fleet_filter import FleetFilter
 from steptax.app.views.fleet_models import FleetView
@@ -223,8 +224,9 @@ def _print_capacity(view: FleetView) -> None:
         print_wide(table_of("Inventory", ("cluster", "device", "nodes", "devices"), listed))
     for row in view.burn:
         console.print(
-            f"  error budget of {row.scope}, {row.period}: burn {format_measure(row.fast_burn)} "
-            f"over 1 day, {format_measure(row.slow_burn)} over 7 days",
+            f"  error budget of {row.scope}, {row.period}: burn "
+            + ", ".join(f"{burn_text(b)} over {hours_text(b.window.hours)}" for b in row.burns)
+            + f", {format_measure(row.week_burn)} over 7 days",
         )
     if view.burn_reason:
         console.print(f"  error budgets: {view.burn_reason}")

@@ -20,6 +20,7 @@ from steptax.app.commands.fleet import (
 from steptax.app.commands.ledger import ByFlag, DenominatorFlag, ZoneFlag, day_of
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
 from steptax.app.commands.output import console, show
+from steptax.app.commands.progress import working
 from steptax.app.errors import UserError
 from steptax.app.report.render import FORMATS, format_of, render, write
 from steptax.app.views.workspace import open_workspace
@@ -69,12 +70,8 @@ def register(app: typer.Typer) -> None:
 def executive_command(
     output: OutputFlag = None,
     form: FormatFlag = None,
-    first: Annotated[
-        str | None, typer.Option("--from", metavar="DATE", help="first day, 2026-11-01")
-    ] = None,
-    last: Annotated[
-        str | None, typer.Option("--to", metavar="DATE", help="last day, included")
-    ] = None,
+    first: FirstFlag = None,
+    last: LastFlag = None,
     by: ByFlag = "team",
     denominator: DenominatorFlag = "paid",
     tz: ZoneFlag = "UTC",
@@ -278,7 +275,8 @@ def _hand_out(
         # Before the work: a name that is not there is told at once.
         path = rules if rules is not None else lake_root(lake) / RULES_FILE
         channel = mail_channel(read_rules(path), to_mail)
-    content = render(made, chosen)
+    with working("Drawing the report"):
+        content = render(made, chosen)
     if output is not None:
         write(output, content)
     if channel is not None:

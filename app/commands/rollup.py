@@ -10,6 +10,7 @@ import typer
 
 from steptax.app.commands.options import EngineFlag, JsonFlag, LakeFlag, MasterFlag, lake_root
 from steptax.app.commands.output import console, show, table_of
+from steptax.app.commands.progress import working
 from steptax.app.errors import UserError
 from steptax.app.format import format_count, format_share, format_value
 from steptax.app.schema.rollups import DAY_US
@@ -38,7 +39,8 @@ def rollup_command(
 ) -> None:
     """What all sampled devices did on each day; sums that segments lack are made first."""
     ws = open_workspace(lake_root(lake), engine=engine, master=master)
-    made = ws.engine.roll_up()
+    with working("Summing up segments"):
+        made = ws.engine.roll_up()
     days = device_days(
         ws,
         first_us=None if first is None else _day_us(first, "--from"),

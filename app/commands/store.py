@@ -6,6 +6,7 @@ import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root, open_lake
 from steptax.app.commands.output import console, show, table_of
+from steptax.app.commands.progress import working
 from steptax.app.format import format_moment
 from steptax.app.lake.compact import compact
 from steptax.app.views.health import health_view
@@ -20,7 +21,9 @@ def register(app: typer.Typer) -> None:
 
 def compact_command(lake: LakeFlag = None, as_json: JsonFlag = False) -> None:
     """Merge small segments; rows stay as they are, readers and writers go on meanwhile."""
-    done = compact(open_lake(lake), minimum=2)
+    store = open_lake(lake)
+    with working("Merging segments"):
+        done = compact(store, minimum=2)
 
     def text() -> None:
         if done.busy:

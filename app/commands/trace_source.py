@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from steptax.app.commands.options import LakeFlag, lake_root
+from steptax.app.commands.progress import working
 from steptax.app.errors import UserError
 
 if TYPE_CHECKING:  # half a second that --help need not take
@@ -87,11 +88,13 @@ class TraceSource:
                 from steptax.connectors.tables.meta import read_meta
 
                 sizes = read_meta(self.meta).echoed()
-            return open_trace_file(self.trace, sizes, unit=self.unit, **how)
+            with working(f"Analysing {self.trace.name}"):
+                return open_trace_file(self.trace, sizes, unit=self.unit, **how)
         assert self.job is not None
         from steptax.app.views.workspace import open_workspace
 
-        return open_trace(open_workspace(lake_root(self.lake)), self.job, **how)
+        with working(f"Analysing job {self.job}"):
+            return open_trace(open_workspace(lake_root(self.lake)), self.job, **how)
 
 
 def with_source(command: Callable[..., None]) -> Callable[..., None]:

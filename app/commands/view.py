@@ -22,16 +22,21 @@ from steptax.app.views.collectives import collectives_view
 from steptax.app.views.collectives_text import verdict
 from steptax.app.views.comparison_text import comparison_as_text
 from steptax.app.views.executive import days_of, executive_view
+from steptax.app.views.executive_models import JobSummary
 from steptax.app.views.history import HistoryView, history_view
 from steptax.app.views.job import job_view
-from steptax.app.views.jobs import job_summaries
+from steptax.app.views.job_models import JobView
 from steptax.app.views.learning import LearningView, learning_text, learning_view
-from steptax.app.views.models import Bill, JobSummary, JobView, LedgerLine
+from steptax.app.views.models import Bill, LedgerLine
+from steptax.app.views.price import price_view
 from steptax.app.views.printed import beside
 from steptax.app.views.record import NO_CARD, record_view
 from steptax.app.views.report_models import Beside, Reports
 from steptax.app.views.reports import job_reports
 from steptax.app.views.reports_text import reports_json, reports_lines
+from steptax.app.views.review_base import review_base
+from steptax.app.views.review_jobs import ReviewJobs
+from steptax.app.views.review_money import review_of
 from steptax.app.views.review_periods import read_day
 from steptax.app.views.workspace import Workspace, open_workspace
 
@@ -49,14 +54,23 @@ def register(app: typer.Typer) -> None:
 
 def jobs_command(price: PriceFlag = None, lake: LakeFlag = None, as_json: JsonFlag = False) -> None:
     """List the jobs in the lake, newest first."""
-    jobs = job_summaries(open_workspace(lake_root(lake)), price=price_of(price))
+    ws, cost = open_workspace(lake_root(lake)), price_view(price_of(price))
+    review = review_of(ws, review_base(ws), cost)
+    jobs = tuple(ReviewJobs(review, None, cost).newest_first())
     data = [vars(job) for job in jobs]
     show(data, as_json=as_json, text=lambda: _print_jobs(jobs))
 
 
+def _cause(job: JobSummary) -> str:
+    """Its cause where one is named, else the largest loss; why it is unknown stands below."""
+    named = job.cause is not None and not job.cause.startswith(("not named", "unknown"))
+    text = job.cause if named and job.cause is not None else job.dominant_cause.split(": ")[0]
+    return text.split(" (")[0]
+
+
 def _print_jobs(jobs: Sequence[JobSummary]) -> None:
     if not jobs:
-        console.print("No jobs yet: steptax demo makes one, steptax ingest steps FILE imports one.")
+        console.print("No jobs yet: steptax demo makes one, steptax ingest FILE imports one.")
         return
     rows = [
         [
@@ -66,12 +80,19 @@ def _print_jobs(jobs: Sequence[JobSummary]) -> None:
             format_value(job.gpu_hours.value, ""),
             format_value(job.straggler_tax.value, job.straggler_tax.unit),
             format_usd(job.recoverable_usd.value),
-            # Why it is unknown stands below, once for all jobs.
-            job.dominant_cause.split(": ")[0].split(" (")[0],
+            _cause(job),
         ]
         for job in jobs[:LISTED_JOBS]
     ]
-    names = ("job", "state", "ranks", "GPU-hours", "straggler tax", "recoverable", "cause")
+    names = (
+        "job",
+        "state",
+        "ranks",
+        "GPU-hours",
+        "straggler tax",
+        "recoverable",
+        "cause or largest loss",
+    )
     console.print(table_of("Jobs", names, rows))
     if len(rows) < len(jobs):
         console.print(f"... and {len(jobs) - len(rows):,} more; --json prints all")

@@ -9,6 +9,7 @@ import typer
 
 from steptax.app.commands.options import JsonFlag, PriceFlag, price_of
 from steptax.app.commands.output import console, show
+from steptax.app.commands.progress import working
 from steptax.app.commands.trace_source import TraceSource, with_source
 from steptax.app.errors import UserError
 
@@ -263,7 +264,8 @@ def _answer(opened: TraceJob, fixes: list[Fix], price: str | None, *, as_json: b
     from steptax.app.views.trace_rail import rail_answer
     from steptax.app.views.trace_text import answer_as_text
 
-    answer = rail_answer(opened, fixes, price_of(price))
+    with working("Simulating"):
+        answer = rail_answer(opened, fixes, price_of(price))
     show(
         answer.as_json() | {"job": opened.job_id, "steps": opened.steps_note},
         as_json=as_json,

@@ -30,8 +30,8 @@ RECENT_DAYS = 14
 #: Less than this a day is nothing.
 _NOTHING_USD = 1e-6
 _PERIOD = re.compile(r"(?P<year>\d{4})(?:-(?:Q(?P<quarter>[1-4])|(?P<month>\d{2})))?")
-#: Windows of the burn rate, in days: fast and slow.
-FAST_DAYS, SLOW_DAYS = 1, 7
+#: Window in which it is seen whether the budget will last, in days.
+WEEK_DAYS = 7
 
 
 @dataclass(frozen=True)
@@ -188,8 +188,8 @@ class ErrorBudget:
     """In the whole period, at the spend that is expected."""
     lost_usd: Measure
     left_usd: Measure
-    fast_burn: Measure
-    slow_burn: Measure
+    week_burn: Measure
+    """Burn rate over the newest seven complete days; ``burn`` has those of the newest hours."""
     lasts_days: Measure
 
 
@@ -226,12 +226,11 @@ def error_budget(
     if slo_ratio is None:
         none = _no_error_budget("no objective is set")
         return ErrorBudget(
-            goodput, none.allowed_usd, lost, none.left_usd, none.fast_burn, none.slow_burn,
-            none.lasts_days,
-        )  # fmt: skip
+            goodput, none.allowed_usd, lost, none.left_usd, none.week_burn, none.lasts_days
+        )
     allowed = at_end_usd.map(lambda usd: usd * (1 - slo_ratio), "USD")
     left = allowed.map(lambda usd: usd - lost_usd, "USD")
-    recent = [(usd, share) for day, usd, share in known if (today - day).days <= SLOW_DAYS]
+    recent = [(usd, share) for day, usd, share in known if (today - day).days <= WEEK_DAYS]
     daily = math.fsum(usd * (1 - share) for usd, share in recent) / max(len(recent), 1)
     if left.value is None:
         lasts = Measure.missing("d", left.reason or "")
@@ -246,8 +245,7 @@ def error_budget(
         allowed_usd=allowed,
         lost_usd=lost,
         left_usd=left,
-        fast_burn=_burn(known, today, FAST_DAYS, slo_ratio),
-        slow_burn=_burn(known, today, SLOW_DAYS, slo_ratio),
+        week_burn=_burn(known, today, WEEK_DAYS, slo_ratio),
         lasts_days=lasts,
     )
 
@@ -268,4 +266,4 @@ def _burn(
 def _no_error_budget(reason: str) -> ErrorBudget:
     usd, ratio = Measure.missing("USD", reason), Measure.missing("ratio", reason)
     burn = Measure.missing("x", reason)
-    return ErrorBudget(ratio, usd, usd, usd, burn, burn, Measure.missing("d", reason))
+    return ErrorBudget(ratio, usd, usd, usd, burn, Measure.missing("d", reason))

@@ -234,7 +234,7 @@ def _all_along(
     share = float(typical.sum() / length.sum())
     if share < rules.job_share_ratio:
         return None
-    text = f"{spoken_ratio(share)} of the paid time on the typical rank, all along"
+    text = f"{spoken_ratio(share)} of the paid time, all along"
     hit = typical[typical > 0]
     if part == "checkpoint" and len(hit):
         text += (

@@ -165,7 +165,7 @@ class Scope(StrEnum):
     RANKS = "ranks"
     STAGE = "stage"
     MOVING = "moving"
-    """A different rank from step to step."""
+    """Nobody for good: a different rank from step to step, or one in too few steps."""
     JOB = "job"
     """All ranks alike: no straggler."""
 

@@ -8,71 +8,27 @@ is said instead. The policy, with every threshold, is ``docs/causes.md``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from steptax.app.compute.arrival import Arrivals
-from steptax.app.compute.cause_beside import expert_sides, host_sides, link_sides
-from steptax.app.compute.cause_device import DeviceEvidence, device_causes
-from steptax.app.compute.cause_groups import Coordinates, Joint, slow_places
+from steptax.app.compute.cause_beside import expert_sides, host_sides
+from steptax.app.compute.cause_device import NO_SAMPLES, DeviceEvidence, device_causes
+from steptax.app.compute.cause_groups import Coordinates, Joint
 from steptax.app.compute.cause_model import Cause, CauseVerdict, decide, named
 from steptax.app.compute.cause_onset import Window
+from steptax.app.compute.cause_sample import Sample
 from steptax.app.compute.hints import HOST, SETTLE_DEVICE, Explanation, Hint, explain
-from steptax.app.compute.rows import Floats
 from steptax.app.compute.rules import CONFIDENCES, CauseRules, StragglerRules
-from steptax.app.compute.steps import StepMatrix
 
-#: Steps of an episode that are looked at, evenly spread.
-_ROWS = 192
 #: Ranks of a group whose devices are looked at.
 _DEVICES = 4
-_NO_SAMPLES = "samples of the devices (clock, throttle reasons, ECC, Xid, PCIe, NVLink)"
 _NO_PHASES = "per-rank phases (compute_us, input_us, gc_us, ...)"
 _NO_SEQUENCES = "sequence lengths per rank and step (seq_sq_sum, or tokens)"
+_SLOW_STEPS = (
+    "a profiler trace of some slow steps on all ranks: launch gaps, Python time, CPU steal"
+)
 _PROFILER = "a profiler trace of that rank: launch gaps, Python time, CPU steal"
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Some steps of an episode, all ranks: what the attribution looks at."""
-
-    matrix: StepMatrix
-    arrived: Arrivals
-    excess_us: Floats
-    """[K, R] work over the peers'."""
-    cells: tuple[np.ndarray, np.ndarray]
-    """Step and rank positions of the late reports."""
-
-
-def sample_of(matrix: StepMatrix, arrived: Arrivals, excess_us: Floats, joint: Joint) -> Sample:
-    """At most ``_ROWS`` slow steps of the episode of ``joint``."""
-    slow = slow_places(joint)
-    count = min(_ROWS, len(slow))
-    rows = slow[np.unique(np.linspace(0, len(slow) - 1, count).astype(np.intp))]
-    everyone = np.arange(len(matrix.ranks))
-    columns = np.array(joint.columns, dtype=np.intp)
-    step, rank = np.meshgrid(np.arange(len(rows)), columns, indexing="ij")
-    return Sample(
-        matrix.select(rows, everyone),
-        slice_arrivals(arrived, rows),
-        excess_us[rows],
-        (step.ravel(), rank.ravel()),
-    )
-
-
-def slice_arrivals(arrived: Arrivals, rows: np.ndarray) -> Arrivals:
-    """The steps ``rows`` of ``arrived``."""
-    return replace(
-        arrived,
-        work_us=arrived.work_us[rows],
-        arrival_us=arrived.arrival_us[rows],
-        wait_us=arrived.wait_us[rows],
-        transfer_us=None if arrived.transfer_us is None else arrived.transfer_us[rows],
-        step_us=arrived.step_us[rows],
-        paid_us=arrived.paid_us[rows],
-    )
 
 
 def rank_cause(
@@ -100,10 +56,10 @@ def rank_cause(
         found, lacking = _devices(seen, joint, devices, window, told, part, rules)
         candidates += found
         if lacking is not None:
-            settle.append(lacking if lacking == _NO_SAMPLES else f"{_NO_SAMPLES}: {lacking}")
+            settle.append(lacking if lacking == NO_SAMPLES else f"{NO_SAMPLES}: {lacking}")
     if unknown:
         settle.append(_NO_PHASES)
-    told_of = SETTLE_DEVICE if _NO_SAMPLES in settle else None
+    told_of = SETTLE_DEVICE if NO_SAMPLES in settle else None
     settle += [text for hint in told.hints for text in hint.settle if text != told_of]
     if not settle:
         settle.append(_PROFILER)
@@ -116,56 +72,6 @@ def rank_cause(
         action=_first_action(part, devices is None),
     )
     return verdict, also, part
-
-
-def transfer_cause(
-    joint: Joint,
-    excess: Floats,
-    places: Coordinates,
-    devices: DeviceEvidence | None,
-    window: Window | None,
-    rules: CauseRules,
-) -> tuple[CauseVerdict, tuple[CauseVerdict, ...]]:
-    """Cause of transfers that take longer for some ranks than for others.
-
-    ``excess`` [K, R] is that of transfers in the steps of ``joint``.
-    """
-    candidates: list[CauseVerdict] = []
-    settle = ["per-collective times of that group, and port counters of its hosts"]
-    others = [c for c in range(_count(places)) if c not in set(joint.columns)]
-    why: str | None = _NO_SAMPLES
-    if devices is not None and window is not None:
-        for column in joint.columns:
-            found, why = device_causes(devices, column, others, window, "transfer", 0.0, rules)
-            if found:
-                candidates = found
-                break
-    one_host = "host" in places and len(np.unique(places["host"][list(joint.columns)])) == 1
-    if not candidates and joint.kinds and not one_host:
-        sides = link_sides(excess, joint.columns, joint.excess_ratio, rules)
-        candidates.append(named(Cause.LINK, CONFIDENCES.link, *sides))
-    if one_host and not candidates:
-        settle.append(why or "NVLink error counters and link states of that node's devices")
-    return decide(
-        candidates,
-        rules.least_confidence,
-        abstain_text=f"cause not named: transfers are slow, {_shared(joint, places)}",
-        settle=tuple(dict.fromkeys(settle)),
-        action="test the links of these ranks with a collective benchmark",
-    )
-
-
-def _shared(joint: Joint, places: Coordinates) -> str:
-    """What ranks with slow transfers have in common."""
-    if len(joint.columns) == 1:
-        return "of this rank alone"
-    if "host" in places and len(np.unique(places["host"][list(joint.columns)])) == 1:
-        return "of ranks of one node"
-    return "of ranks that share no group" if places else "of ranks whose groups are not known"
-
-
-def _count(places: Coordinates) -> int:
-    return max((len(values) for values in places.values()), default=0)
 
 
 def _part(told: Explanation, rules: CauseRules) -> str | None:
@@ -231,7 +137,7 @@ def _devices(
 ) -> tuple[list[CauseVerdict], str | None]:
     """Causes in the devices of the slow ranks, those that most of them share; what is lacking."""
     if devices is None or window is None:
-        return [], _NO_SAMPLES
+        return [], NO_SAMPLES
     # A clock has to explain what compute carries; the rest of the excess has another cause.
     shares = [phase.share_ratio for phase in told.phases if phase.phase == "compute"]
     of_compute = min(1.0, max(0.0, shares[0])) if shares else 1.0
@@ -291,18 +197,30 @@ def _first_action(part: str | None, no_samples: bool) -> str:
 
 
 def moving_cause(
-    told: Explanation, rules: CauseRules, reason: Sequence[str] = ()
+    told: Explanation, rules: CauseRules, *, mostly: int | None = None
 ) -> tuple[CauseVerdict, tuple[CauseVerdict, ...]]:
-    """Cause of waiting for a different rank from step to step."""
+    """Cause of waiting for nobody who is slow for good.
+
+    It is for a different rank from step to step, or for the rank ``mostly`` in too few steps.
+    """
     alone = Joint((0,), 0, 0, 0, False, 0.0, ())
+    varies = "compute varies from rank to rank and step to step"
+    if mostly is not None:
+        varies = "compute is long in some of its steps"
     candidates = [c for hint in told.hints if (c := _of_hint(hint, alone, rules)) is not None]
     settle = [text for hint in told.hints for text in hint.settle] or [_NO_SEQUENCES, _NO_PHASES]
+    if mostly is None:
+        # It is no single device: nothing that one of them tells would settle it.
+        settle = [_SLOW_STEPS if text == SETTLE_DEVICE else text for text in settle]
     return decide(
         candidates,
         rules.least_confidence,
-        abstain_text=_not_named(told.reason or "compute varies from rank to rank and step to step"),
-        evidence=(*reason, *(text for hint in told.hints for text in hint.evidence_for)),
+        abstain_text=_not_named(told.reason or varies),
+        evidence=tuple(text for hint in told.hints for text in hint.evidence_for),
         settle=tuple(dict.fromkeys(settle)),
         action="no rank to replace: balance the batches, synchronise garbage collection, look at "
-        "noise on the hosts, or price backup workers and local SGD in What-if",
+        "noise on the hosts, or price backup workers and local SGD in What-if"
+        if mostly is None
+        else f"look at what rank {mostly} does in the steps in which it is late: a save, a log, an "
+        "evaluation of its own; keep watching whether there come more",
     )

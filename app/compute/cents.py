@@ -7,15 +7,19 @@ a network; of all of them the one is taken that goes up where most of a cent wou
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, vstack
 
 from steptax.app.compute.cost import CENT, split_to_cents
+from steptax.app.compute.rows import Flags, Ints
 
 #: Cells up to which all of them are weighed against one another; beyond, those that are alone in
 #: their row are left to what their column needs, which takes no time.
@@ -65,6 +69,96 @@ def table_to_cents(
     for k, (i, j, _) in enumerate(known):
         out[i][j] = Decimal(down[k] + (k in up)) * CENT
     return out
+
+
+@dataclass(frozen=True, eq=False)
+class Amounts:
+    """Many exact amounts [N] as whole numbers of one unit, in cents; of any size."""
+
+    numerator: NDArray[np.object_]
+    """0 where the amount is not known."""
+    denominator: int
+    known: Flags
+
+    def exact(self, place: int) -> Fraction | None:
+        """One of them, as an amount and not in cents."""
+        if not self.known[place]:
+            return None
+        return Fraction(self.numerator[place], self.denominator) / 100
+
+
+def tables_to_cents(
+    cells: Sequence[Sequence[Fraction | None]],
+    more: Amounts,
+    column: int,
+    columns: Sequence[Decimal],
+) -> tuple[list[list[Decimal | None]], Ints]:
+    """``cells`` and below them rows with nothing but an amount in ``column``, as in one table.
+
+    ``columns`` are kept wherever that can be. Returns the cells in cents, and the cents of
+    ``more`` [N], 0 where they are not known.
+    """
+    found = _with_many(cells, more, column, columns)
+    if found is not None:
+        return found
+    width = len(columns)
+    below: list[list[Fraction | None]] = [[None] * width for _ in more.known]
+    for place, row in enumerate(below):
+        row[column] = more.exact(place)
+    cents = table_to_cents([*cells, *below], columns)
+    alone = [row[column] for row in cents[len(cells) :]]
+    whole = [0 if amount is None else int(amount / CENT) for amount in alone]
+    return cents[: len(cells)], np.array(whole, dtype=np.int64)
+
+
+def _with_many(
+    cells: Sequence[Sequence[Fraction | None]],
+    more: Amounts,
+    column: int,
+    columns: Sequence[Decimal],
+) -> tuple[list[list[Decimal | None]], Ints] | None:
+    """As ``_with_singles``, with the many rows as columns; None of a few, or where it cannot be."""
+    known = [(i, j, c) for i, row in enumerate(cells) for j, c in enumerate(row) if c is not None]
+    down = [cell.numerator * 100 // cell.denominator for _, _, cell in known]
+    rest = [cell * 100 - floor for (*_, cell), floor in zip(known, down, strict=True)]
+    open_ = [k for k, part in enumerate(rest) if part]
+    floors = (more.numerator // more.denominator).astype(np.int64)
+    left = more.numerator - floors * more.denominator
+    parts = (left / more.denominator).astype(np.float64)
+    free = np.flatnonzero(left > 0)
+    if len(open_) + len(free) <= _FEW_CELLS:
+        return None
+    wanted = [int(amount / CENT) for amount in columns]
+    wanted[column] -= int(floors.sum())
+    for (_, j, _), floor in zip(known, down, strict=True):
+        wanted[j] -= floor
+    singles, others = _apart(known, open_)
+    if len(others) > MAX_CELLS:
+        return None
+    room = {j: len(own) for j, own in singles.items()}
+    room[column] = room.get(column, 0) + len(free)
+    up = _solved(known, rest, others, room, wanted)
+    if up is None:
+        return None
+    got = Counter(known[k][1] for k in up)
+    for j, count in enumerate(wanted):
+        own = singles.get(j, [])
+        lacking = count - got[j]
+        if not 0 <= lacking <= room.get(j, 0):
+            return None
+        also = free if j == column else free[:0]
+        ranked = np.argsort(
+            -np.concatenate([[float(rest[k]) for k in own], parts[also]]), kind="stable"
+        )
+        for place in ranked[:lacking].tolist():
+            if place < len(own):
+                up.add(own[place])
+            else:
+                floors[also[place - len(own)]] += 1
+    out: list[list[Decimal | None]] = [[None] * len(row) for row in cells]
+    for k, (i, j, _) in enumerate(known):
+        out[i][j] = Decimal(down[k] + (k in up)) * CENT
+    return out, floors
 
 
 def _choose(
@@ -117,16 +211,7 @@ def _with_singles(
     So the other rows are solved by themselves, with what those single amounts can add to each
     column, and of these the largest get what is left of ``wanted``. None where that cannot be.
     """
-    in_row: dict[int, int] = {}
-    for k in open_:
-        in_row[known[k][0]] = in_row.get(known[k][0], 0) + 1
-    singles: dict[int, list[int]] = {}
-    others = []
-    for k in open_:
-        if in_row[known[k][0]] == 1:
-            singles.setdefault(known[k][1], []).append(k)
-        else:
-            others.append(k)
+    singles, others = _apart(known, open_)
     if len(others) > MAX_CELLS:
         return None
     up = _solved(known, rest, others, {j: len(own) for j, own in singles.items()}, wanted)
@@ -142,6 +227,21 @@ def _with_singles(
             return None
         up |= set(sorted(own, key=lambda k: (-float(rest[k]), k))[:more])
     return up
+
+
+def _apart(
+    known: Sequence[tuple[int, int, Fraction]], open_: Sequence[int]
+) -> tuple[dict[int, list[int]], list[int]]:
+    """Those of ``open_`` that are alone in their row, by column, and the others."""
+    in_row = Counter(known[k][0] for k in open_)
+    singles: dict[int, list[int]] = {}
+    others = []
+    for k in open_:
+        if in_row[known[k][0]] == 1:
+            singles.setdefault(known[k][1], []).append(k)
+        else:
+            others.append(k)
+    return singles, others
 
 
 def _solved(

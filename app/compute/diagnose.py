@@ -15,16 +15,11 @@ import numpy as np
 
 from steptax.app.compute.arrival import arrivals
 from steptax.app.compute.cause_device import DeviceEvidence
-from steptax.app.compute.cause_groups import (
-    GROUPS,
-    Coordinates,
-    Joint,
-    join_episodes,
-    slow_places,
-)
+from steptax.app.compute.cause_groups import Coordinates, Joint, join_episodes, slow_places
 from steptax.app.compute.cause_model import CauseVerdict, Diagnosis, Finding, Scope
-from steptax.app.compute.cause_onset import Window
-from steptax.app.compute.causes import rank_cause, sample_of, transfer_cause
+from steptax.app.compute.cause_sample import sample_of
+from steptax.app.compute.cause_transfer import transfer_cause
+from steptax.app.compute.causes import rank_cause
 from steptax.app.compute.diagnose_wide import job_findings, moving_finding, stage_finding
 from steptax.app.compute.episodes import (
     crowded,
@@ -32,8 +27,14 @@ from steptax.app.compute.episodes import (
     find_episodes,
     usual_step_us,
 )
+from steptax.app.compute.joint_facts import (
+    excess_when_slow,
+    longer_ratio,
+    lost_ratio,
+    place_text,
+    window_of,
+)
 from steptax.app.compute.rank_episodes import RankEpisode, dated_span
-from steptax.app.compute.recover import saved_us
 from steptax.app.compute.recurring import first_told, usual_steps
 from steptax.app.compute.rows import Floats
 from steptax.app.compute.rules import (
@@ -43,21 +44,12 @@ from steptax.app.compute.rules import (
     CauseRules,
     EpisodeRules,
 )
-from steptax.app.compute.spoken import spoken_list
 from steptax.app.compute.steps import StepMatrix, without_inconsistent
 from steptax.app.compute.straggler_result import Kind, StragglerResult
 from steptax.app.compute.straggler_tables import Used
 
 #: Findings whose cause is looked into, costliest first.
 MOST_FINDINGS = 24
-_TITLES = {
-    "host": "host",
-    "expert": "expert place",
-    "tp_group": "tensor-parallel group",
-    "dp_group": "data-parallel group",
-    "replica": "data-parallel replica",
-    "stage": "pipeline stage",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,11 +160,11 @@ class _Case:
                 joint,
                 self.evidence.places,
                 self.devices,
-                self._window(joint),
+                window_of(joint, self.used, self.rules, self.cause_rules),
                 used.rules,
                 self.cause_rules,
             )
-            out.append(self._finding(joint, part, verdict, also, self._lost(joint)))
+            out.append(self._finding(joint, part, verdict, also, lost_ratio(joint, self.used)))
         return out
 
     def _for_good(self, excess: Floats, episodes: list[RankEpisode]) -> list[RankEpisode]:
@@ -230,10 +222,12 @@ class _Case:
                 excess[joint.first : joint.last + 1],
                 self.evidence.places,
                 self.devices,
-                self._window(joint),
+                window_of(joint, self.used, self.rules, self.cause_rules),
                 self.cause_rules,
             )
-            out.append(self._finding(joint, "transfer", verdict, also, self._longer(joint)))
+            out.append(
+                self._finding(joint, "transfer", verdict, also, longer_ratio(joint, self.used))
+            )
         return out
 
     def _finding(
@@ -246,10 +240,10 @@ class _Case:
     ) -> Finding:
         steps = self.used.matrix.steps
         usual = usual_step_us(self.used.arrived.step_us)
-        excess = joint.excess_ratio if joint.again is None else joint.again.level
+        excess = excess_when_slow(joint)
         return Finding(
             Scope.RANKS,
-            self._place(joint),
+            place_text(joint, self.used, self.evidence.places, self.evidence.host_names),
             tuple(int(self.used.matrix.ranks[c]) for c in joint.columns),
             int(steps[joint.first]),
             int(steps[joint.last]),
@@ -263,58 +257,3 @@ class _Case:
             also,
             in_steps=None if joint.again is None else (len(slow_places(joint)), joint.steps),
         )
-
-    def _place(self, joint: Joint) -> str:
-        ranks = sorted(int(self.used.matrix.ranks[c]) for c in joint.columns)
-        if len(ranks) == 1:
-            return f"rank {ranks[0]}"
-        said = f"ranks {spoken_list(ranks)}"
-        if not joint.kinds:
-            return said
-        kind = joint.kinds[0]
-        column = joint.columns[0]
-        if kind == "host":
-            name = self.evidence.host_names[column] if self.evidence.host_names else None
-            return f"host {name} ({said})"
-        where = ", ".join(
-            f"{key.upper()} {int(self.evidence.places[key][column])}" for key in GROUPS[kind]
-        )
-        return f"{_TITLES[kind]} {where} ({said})"
-
-    def _lost(self, joint: Joint) -> float:
-        """Share of the paid time of the window that comes back without this episode."""
-        steps = slow_places(joint)
-        rows = steps[np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 256)).astype(int))]
-        arrived = self.used.arrived
-        saved = saved_us(
-            arrived.arrival_us[rows],
-            self.used.excess_us[rows],
-            np.array(joint.columns, dtype=np.intp),
-        )
-        return self._of_paid(float(np.nanmean(saved)) * len(steps), joint)
-
-    def _longer(self, joint: Joint) -> float:
-        """The same of transfers, by how much longer they take."""
-        usual = usual_step_us(self.used.arrived.step_us)
-        excess = joint.excess_ratio if joint.again is None else joint.again.level
-        return self._of_paid(excess * usual * len(slow_places(joint)), joint)
-
-    def _of_paid(self, lost_us: float, joint: Joint) -> float:
-        """``lost_us`` as a share of the window, no more than the steps of ``joint`` are."""
-        step_us = self.used.arrived.step_us
-        spanned = float(step_us[slow_places(joint)].sum())
-        return min(lost_us, spanned) / float(step_us.sum())
-
-    def _window(self, joint: Joint) -> Window | None:
-        start = self.used.matrix.start_us
-        if start is None or np.isnan(start).all():
-            return None
-        moments = np.nanmedian(start, axis=1)
-        begin = int(moments[joint.first])
-        end = int(moments[joint.last] + self.used.arrived.step_us[joint.last])
-        first = int(moments[0])
-        near = self.cause_rules.onset_steps
-        since = int(moments[max(0, joint.first - near)])
-        until = int(moments[min(joint.last, joint.first + near)])
-        before = (first, begin) if joint.first >= self.rules.min_steps else None
-        return Window(before, (begin, end), (since, until))

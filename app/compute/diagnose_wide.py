@@ -1,4 +1,4 @@
-"""Findings about no single rank: a heavy stage, all ranks alike, a different one each time."""
+"""Findings about no rank that is slow for good: a stage, all ranks alike, one each time."""
 
 from __future__ import annotations
 
@@ -108,11 +108,14 @@ def _has_groups(places: Coordinates) -> bool:
 
 
 def moving_finding(used: Used, result: StragglerResult, cause_rules: CauseRules) -> list[Finding]:
-    """Waiting for a different rank from step to step, if that is the verdict."""
-    if result.verdict.kind is not Kind.MOVING:
+    """Waiting for nobody who is slow for good, if that is the verdict."""
+    if result.verdict.kind not in (Kind.MOVING, Kind.SELDOM):
         return []
-    verdict, also = moving_cause(result.explanation, cause_rules)
+    mostly = result.verdict.mostly
+    verdict, also = moving_cause(result.explanation, cause_rules, mostly=mostly)
     tax = result.tax_ratio.value or 0.0
+    if mostly is not None:
+        return [_seldom_finding(used, result, mostly, verdict, also)]
     steps = used.matrix.steps
     dominant = result.explanation.dominant
     return [
@@ -132,3 +135,35 @@ def moving_finding(used: Used, result: StragglerResult, cause_rules: CauseRules)
             also,
         )
     ]
+
+
+def _seldom_finding(
+    used: Used,
+    result: StragglerResult,
+    rank: int,
+    verdict: CauseVerdict,
+    also: tuple[CauseVerdict, ...],
+) -> Finding:
+    """Waiting that is mostly for ``rank``, from the first to the last of its slow steps."""
+    place = int(np.flatnonzero(used.matrix.ranks == rank)[0])
+    slow = np.flatnonzero(used.slow[:, place])
+    first, last = int(slow[0]), int(slow[-1])
+    steps = used.matrix.steps
+    excess_us = float(np.nanmean(used.excess_us[slow, place]))
+    dominant = result.explanation.dominant
+    return Finding(
+        Scope.MOVING,
+        f"mostly rank {rank}, in too few steps to be slow for good",
+        (),
+        int(steps[first]),
+        int(steps[last]),
+        int(steps[last]),
+        last == len(steps) - 1,
+        excess_us,
+        excess_us / used.step_us,
+        None if dominant is None else dominant.phase,
+        result.tax_ratio.value,
+        verdict,
+        also,
+        in_steps=None if len(slow) == last - first + 1 else (len(slow), last - first + 1),
+    )

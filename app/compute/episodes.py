@@ -31,7 +31,7 @@ from steptax.app.compute.rank_episodes import (
     episodes_of_rank,
     joined,
 )
-from steptax.app.compute.rows import Flags, Floats, Ints, row_quantile
+from steptax.app.compute.rows import Flags, Floats, Ints, row_max, row_quantile
 from steptax.app.compute.rules import RECURRING_RULES, EpisodeRules, RecurringRules
 
 #: Scale of the median absolute deviation to a standard deviation.
@@ -85,6 +85,18 @@ def warm_up_steps(step_us: Floats, rules: EpisodeRules) -> int:
     return min(int(usual[0]) if len(usual) else 0, rules.warm_up_steps)
 
 
+def _warm_up_of_all(step_us: Floats, excess: Floats, rules: EpisodeRules) -> int:
+    """How many leading steps are warm-up: a rank that is slow from the first step on is none.
+
+    Without what the slowest rank of each step is over its peers warm-up then ends an episode
+    sooner; by a few steps it does so through noise alone.
+    """
+    warm = warm_up_steps(step_us, rules)
+    over = np.maximum(np.nan_to_num(row_max(excess)), 0.0)
+    without = warm_up_steps(step_us - usual_step_us(step_us) * over, rules)
+    return without if warm - without >= rules.min_steps else warm
+
+
 def find_episodes(
     excess: Floats,
     step_us: Floats,
@@ -92,7 +104,7 @@ def find_episodes(
     recurring: RecurringRules = RECURRING_RULES,
 ) -> list[RankEpisode]:
     """Slow episodes of every column of ``excess`` [S, R], by start."""
-    warm = warm_up_steps(step_us, rules)
+    warm = _warm_up_of_all(step_us, excess, rules)
     # Noise is skewed, so that the mean of a healthy rank lies above the median of its peers.
     excess = excess - np.median(_clipped(excess, warm, rules)[warm:].mean(axis=0))
     own = own_level(excess[warm:])

@@ -7,11 +7,11 @@ interval of that share, from none of those jobs having failed to all of them.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from steptax.app.compute.measure import Level, Measure, Ratio
 
@@ -108,7 +108,10 @@ def size_order(size: str) -> int:
 
 def hours_of(facts: Iterable[JobFact]) -> Measure:
     """GPU-hours of these jobs together; those that are not known are counted in a warning."""
-    values = [fact.gpu_hours for fact in facts]
+    return _hours([fact.gpu_hours for fact in facts])
+
+
+def _hours(values: Sequence[float | None]) -> Measure:
     known = [hours for hours in values if hours is not None]
     if not known:
         return Measure.missing(GPU_HOURS, "GPU-hours are known of none of these jobs")
@@ -117,29 +120,46 @@ def hours_of(facts: Iterable[JobFact]) -> Measure:
     return Measure(math.fsum(known), GPU_HOURS, level=Level.LOG, warnings=said)
 
 
-def failure_shares(facts: Sequence[JobFact]) -> FailureShares:
+def failure_shares(facts: Iterable[JobFact]) -> FailureShares:
     """Share of jobs that failed among those that ended, and of their GPU-hours."""
-    ended = [fact for fact in facts if fact.state not in OPEN_STATES]
-    timed = [fact for fact in ended if fact.gpu_hours is not None]
+    return _failure_shares(_hours_by_state(facts))
+
+
+def _hours_by_state(facts: Iterable[JobFact]) -> dict[str, list[float | None]]:
+    found: dict[str, list[float | None]] = defaultdict(list)
+    for fact in facts:
+        found[fact.state].append(fact.gpu_hours)
+    return found
+
+
+def _failure_shares(by_state: Mapping[str, Sequence[float | None]]) -> FailureShares:
+    """``by_state`` are the GPU-hours of each job in each state."""
+    ended = {state: own for state, own in by_state.items() if state not in OPEN_STATES}
+    timed = {state: [h for h in own if h is not None] for state, own in ended.items()}
     said: tuple[str, ...] = ()
-    if left := len(ended) - len(timed):
+    if left := _count(ended) - _count(timed):
         said = (f"without {left:,} jobs, whose GPU-hours are unknown",)
     return FailureShares(
-        _share([(fact.state, 1.0) for fact in ended], "jobs", ()),
-        _share([(fact.state, fact.gpu_hours or 0.0) for fact in timed], GPU_HOURS, said),
+        _share({state: [1.0] * len(own) for state, own in ended.items()}, "jobs", ()),
+        _share(timed, GPU_HOURS, said),
     )
 
 
-def _share(states: Sequence[tuple[str, float]], what: str, said: tuple[str, ...]) -> Measure:
+def _count(by_state: Mapping[str, Sequence[float | None]]) -> int:
+    return sum(map(len, by_state.values()))
+
+
+def _share(by_state: Mapping[str, Sequence[float]], what: str, said: tuple[str, ...]) -> Measure:
     """Failed / known to have ended, by weight; open by what is not known."""
-    whole = math.fsum([weight for _, weight in states])
-    none = [weight for state, weight in states if state == UNKNOWN_STATE]
+    whole = math.fsum(chain.from_iterable(by_state.values()))
+    none = by_state.get(UNKNOWN_STATE, ())
     unknown = math.fsum(none)
-    failed = math.fsum([weight for state, weight in states if state == FAILED])
-    if not states:
+    failed = math.fsum(by_state.get(FAILED, ()))
+    count = _count(by_state)
+    if not count:
         return Measure.missing("ratio", "no job has ended")
-    if len(none) == len(states):
-        return Measure.missing("ratio", f"how it ended is known of none of {len(states):,} jobs")
+    if len(none) == count:
+        return Measure.missing("ratio", f"how it ended is known of none of {count:,} jobs")
     known = whole - unknown
     if known <= 0:
         return Measure.missing("ratio", f"the jobs whose end is known have no {what}")
@@ -160,13 +180,10 @@ def _share(states: Sequence[tuple[str, float]], what: str, said: tuple[str, ...]
 
 def by_state(facts: Sequence[JobFact]) -> tuple[StateRow, ...]:
     """The states by GPU-hours, largest first."""
-    groups: dict[str, list[JobFact]] = defaultdict(list)
-    for fact in facts:
-        groups[fact.state].append(fact)
     whole = hours_of(facts)
     rows = []
-    for state, own in groups.items():
-        hours = hours_of(own)
+    for state, own in _hours_by_state(facts).items():
+        hours = _hours(own)
         rows.append(StateRow(state, len(own), len(own) / len(facts), hours, _part(hours, whole)))
     return tuple(sorted(rows, key=lambda row: (-(row.gpu_hours.value or 0.0), -row.jobs)))
 
@@ -180,25 +197,23 @@ def by_size(facts: Sequence[JobFact]) -> tuple[GroupRow, ...]:
 
 def by_group(facts: Sequence[JobFact], names: Sequence[str]) -> tuple[GroupRow, ...]:
     """The groups of ``facts`` [N] by the name of each [N], most GPU-hours first."""
-    groups: dict[str, list[JobFact]] = defaultdict(list)
+    groups: dict[str, dict[str, list[float | None]]] = defaultdict(lambda: defaultdict(list))
     for fact, name in zip(facts, names, strict=True):
-        groups[name].append(fact)
+        groups[name][fact.state].append(fact.gpu_hours)
     whole = hours_of(facts)
     rows = []
-    for name, own in groups.items():
-        by_hours: dict[str, list[float]] = defaultdict(list)
-        for fact in own:
-            if fact.gpu_hours is not None:
-                by_hours[fact.state].append(fact.gpu_hours)
-        hours, shares = hours_of(own), failure_shares(own)
+    for name, states in groups.items():
+        hours = _hours(list(chain.from_iterable(states.values())))
+        timed = {state: [h for h in own if h is not None] for state, own in states.items()}
+        shares = _failure_shares(states)
         rows.append(
             GroupRow(
                 name,
-                len(own),
+                _count(states),
                 hours,
                 _part(hours, whole),
-                dict(Counter(fact.state for fact in own)),
-                {state: math.fsum(values) for state, values in by_hours.items()},
+                {state: len(own) for state, own in states.items()},
+                {state: math.fsum(own) for state, own in timed.items() if own},
                 shares.by_jobs,
                 shares.by_gpu_hours,
             )

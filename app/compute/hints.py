@@ -3,14 +3,11 @@
 The phases of the late reports are compared with the median of the peers. Each phase that carries
 a good part of the excess gives one hint; several causes may hold at once, so hints carry their
 share and are never reduced to the first that matches. Extra compute is laid to sequence length
-only if compute follows the sequence lengths over all ranks and steps *and* the fitted slope
-explains the excess: correlation alone would also be high for one slow worker (Lin et al., OSDI'25,
-section 5.3, with that addition).
+only if it follows them and they explain it (``sequence_fit``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +17,7 @@ from steptax.app.compute.arrival import Arrivals, Basis, is_measured
 from steptax.app.compute.peers import peer_median
 from steptax.app.compute.rows import Floats
 from steptax.app.compute.rules import StragglerRules
+from steptax.app.compute.sequence_fit import SequenceFit, fit_sequences, known_mean
 from steptax.app.compute.spoken import spoken_ratio, spoken_us
 from steptax.app.compute.steps import StepMatrix
 
@@ -103,7 +101,7 @@ def explain(
     ``excess_us`` [S, R] is work over the peers' median. The culprit's reports are all on one rank,
     those of a moving straggler are the last ones of each slow step.
     """
-    total = _mean(excess_us[cells])
+    total = known_mean(excess_us[cells])
     if not total > 0:
         return Explanation(reason="the late ranks do not work longer than their peers")
     parts = measured_parts(matrix, arrived, rules)
@@ -121,7 +119,7 @@ def explain(
 
     def over_peers(values: Floats) -> float:
         kept = values[:, columns]
-        return _mean((kept - peer_median(kept, stage))[place])
+        return known_mean((kept - peer_median(kept, stage))[place])
 
     phases = []
     for name, values in parts.items():
@@ -140,7 +138,7 @@ def explain(
         values = parts["compute"] if computing is not None else arrived.work_us
         fit = None
         if sequences is not None:
-            fit = _fit(values, sequences, matrix.stage, cells, over_peers, own)
+            fit = fit_sequences(values, sequences, matrix.stage, cells, over_peers, own.excess_us)
         hints += _compute_hints(own, fit, matrix.seq_sq_sum is not None, rules)
     hints.sort(key=lambda hint: -hint.share_ratio)
     reason = None if hints else "no measured phase carries a good part of the excess"
@@ -169,97 +167,6 @@ def _sequence_column(matrix: StepMatrix, rules: StragglerRules) -> Floats | None
     return None
 
 
-@dataclass(frozen=True)
-class _SequenceFit:
-    correlation: float
-    """Of work and sequence measure, each less its mean over the stage in that step."""
-    excess_ratio: float
-    """Sequence measure of the late reports over their peers' median."""
-    explained_ratio: float
-    """Share of the excess in compute that the slope accounts for."""
-    explained_low_ratio: float
-    """The same at the lower end of the slope's interval."""
-    slope_t: float
-    """Slope over its standard error; infinite where it was taken in proportion, not fitted."""
-    of_others: bool
-    """Whether the slope comes from the other ranks alone."""
-
-    def holds(self, rules: StragglerRules) -> bool:
-        """Whether sequence lengths account for a good part of the excess, noise considered.
-
-        Noise on the host weakens the correlation without weakening the cause, so a slope that is
-        clearly above zero on the *other* ranks counts as much as a high correlation.
-        """
-        follows = self.correlation >= rules.sequence_correlation or (
-            self.slope_t >= rules.sequence_slope_t and self.slope_t != float("inf")
-        )
-        return follows and self.explained_low_ratio >= rules.sequence_explains_ratio
-
-
-def _fit(
-    values: Floats,
-    sequences: Floats,
-    stage: NDArray[np.int32] | None,
-    cells: tuple[NDArray[np.intp], NDArray[np.intp]],
-    over_peers: Callable[[Floats], float],
-    own: PhaseExcess,
-) -> _SequenceFit | None:
-    """How far compute follows the sequence lengths; None where they never differ."""
-    x, y = _centred(sequences, stage), _centred(values, stage)
-    known = ~np.isnan(x) & ~np.isnan(y)
-    spread = float(np.sqrt(np.mean(x[known] ** 2) * np.mean(y[known] ** 2)))
-    late = over_peers(sequences)
-    typical = _mean(sequences[cells]) - late
-    if not spread > 0 or not typical > 0:
-        return None
-    correlation = float(np.mean(x[known] * y[known])) / spread
-    # The late ranks' own lever must not fit their own excuse: the slope comes from the other ranks
-    # when the late reports are all on a few. Where those have equal sequences, compute can at most
-    # grow in proportion.
-    ranks = np.unique(cells[1])
-    of_others = 2 * len(ranks) <= values.shape[1]
-    if of_others:
-        sequences_of_others, values_of_others = sequences.copy(), values.copy()
-        sequences_of_others[:, ranks] = values_of_others[:, ranks] = np.nan
-        x, y = _centred(sequences_of_others, stage), _centred(values_of_others, stage)
-        known = ~np.isnan(x) & ~np.isnan(y)
-    variation = float(np.mean(x[known] ** 2)) if known.any() else 0.0
-    explains = late / own.excess_us
-    if np.sqrt(variation) <= 0.005 * typical:
-        share = (_mean(values[cells]) - own.excess_us) / typical * explains
-        return _SequenceFit(correlation, late / typical, share, share, float("inf"), of_others)
-    slope = float(np.mean(x[known] * y[known])) / variation
-    rest = y[known] - slope * x[known]
-    error = float(np.sqrt(np.mean(rest**2) / variation / max(1, rest.size - 2)))
-    return _SequenceFit(
-        correlation,
-        late / typical,
-        slope * explains,
-        (slope - 2.0 * error) * explains,
-        slope / error if error > 0 else float("inf"),
-        of_others,
-    )
-
-
-def _mean(values: Floats) -> float:
-    """Mean of what was reported, NaN if nothing was."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
-
-
-def _centred(values: Floats, stage: NDArray[np.int32] | None) -> Floats:
-    """[S, R] less the mean of each step and stage."""
-    out = values.copy()
-    groups = [np.arange(values.shape[1])]
-    if stage is not None:
-        groups = [np.flatnonzero(stage == one) for one in np.unique(stage)]
-    for members in groups:
-        part = values[:, members]
-        count = np.maximum(np.count_nonzero(~np.isnan(part), axis=1), 1)
-        out[:, members] = part - (np.nansum(part, axis=1) / count)[:, None]
-    return out
-
-
 def _phase_hint(phase: PhaseExcess) -> Hint:
     return Hint(
         phase.phase,
@@ -278,7 +185,7 @@ def _share_text(phase: PhaseExcess, title: str) -> str:
 
 
 def _compute_hints(
-    own: PhaseExcess, fit: _SequenceFit | None, squares: bool, rules: StragglerRules
+    own: PhaseExcess, fit: SequenceFit | None, squares: bool, rules: StragglerRules
 ) -> list[Hint]:
     """Extra compute split into what sequence lengths explain and what is left."""
     measured = _share_text(own, "compute" if own.phase == "compute" else "own work")
@@ -323,3 +230,17 @@ def _compute_hints(
         equal = f"{what} of the late reports equals the peers' within {within}"
         return [Hint("slow_compute", slow, own.share_ratio, (measured, equal), (), settle)]
     return [Hint("slow_compute", slow, own.share_ratio, (measured,), (explains,), settle)]
+
+
+def stage_hint(share: float) -> Hint:
+    """What speaks for a heavy stage, to which ``share`` of the waiting is due."""
+    return Hint(
+        "stage_imbalance",
+        "pipeline stages of unequal work",
+        share,
+        (
+            f"{spoken_ratio(share)} of the waiting lies between stages",
+            "no rank stands out for good from the others of its own stage",
+        ),
+        settle=("a per-operation trace: the step time with balanced stages can then be simulated",),
+    )

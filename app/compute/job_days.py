@@ -19,8 +19,10 @@ UNDATED = -(2**31)
 #: In place of a job: what was paid for and held by none.
 NOBODY = -1
 
-_STEPS = (State.SPLIT, State.WHOLE, State.UNRECORDED)
-_NOT_SCHEDULED = (State.UNALLOCATED, State.PENDING)
+#: States of time in steps that count.
+STEPS = (State.SPLIT, State.WHOLE, State.UNRECORDED)
+#: States of time that no training process had.
+NOT_SCHEDULED = (State.UNALLOCATED, State.PENDING)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +99,7 @@ def job_days(held: Stretches, undated: Ints | None = None) -> JobDays:
         owner[at],
         day[at],
         added(us),
-        added(np.where(np.isin(state, _STEPS), us, 0)),
+        added(np.where(np.isin(state, STEPS), us, 0)),
         added(np.where(state == State.UNEXPLAINED, us, 0)),
-        added(np.where(np.isin(state, _NOT_SCHEDULED), us, 0)),
+        added(np.where(np.isin(state, NOT_SCHEDULED), us, 0)),
     )

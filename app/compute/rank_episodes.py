@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,15 +80,31 @@ def episodes_of_rank(
             )
             if again is None:
                 continue
-            told = first + first_told(
+            told = first_told(
                 excess[first : last + 1], column, again, 0.0, recurring, of_steps=len(excess)
             )
-            often, again, at = again.duty_ratio, again.from_step(first), max(at, told)
+            begun = _first_alone(excess[first : first + told, column], rules)
+            often, again, at = again.duty_ratio, again.from_step(first), max(at, first + begun)
         is_open = last >= len(excess) - rules.close_window_steps // 2
         cost = np.cumsum(np.nan_to_num(excess[first : last + 1, column]))
         costly = first + int(np.argmax(cost >= rules.least_cost_steps))
         out.append(RankEpisode(column, first, last, max(at, costly), mean, often, is_open, again))
     return out
+
+
+def _first_alone(mine: Floats, rules: EpisodeRules) -> int:
+    """The first step with which what is seen of a rank is an episode; its length where none is.
+
+    Of a rank that comes in bursts, the first of them may be long enough to be reported at once.
+    """
+    for length in range(rules.min_steps, len(mine) + 1):
+        seen = mine[:length][~np.isnan(mine[:length])]
+        cost = float(seen.sum())
+        if cost < max(rules.least_cost_steps, rules.report_ratio * len(seen)):
+            continue
+        if float(np.mean(seen > 0.5 * cost / len(seen))) >= rules.persistence_ratio:
+            return length - 1
+    return len(mine)
 
 
 def joined(
@@ -110,12 +126,22 @@ def joined(
 
 
 def beside_each_other(found: list[RankEpisode], seldom: list[RankEpisode]) -> list[RankEpisode]:
-    """Both without overlap: a stretch that is slow throughout stays, a part of the other goes."""
+    """Both without overlap: a stretch that is slow throughout stays, a part of the other goes.
+
+    What was told of either was told of the rank: the first of those that overlap counts.
+    """
     kept = list(found)
     for one in seldom:
-        met = [e for e in kept if e.first <= one.last and one.first <= e.last]
+        met = sorted(
+            (e for e in kept if e.first <= one.last and one.first <= e.last), key=lambda e: e.first
+        )
+        told = min(e.detected for e in (one, *met))
         if 2 * sum(e.steps for e in met) < one.steps:
-            kept = [e for e in kept if e not in met] + [one]
+            stays, goes = one, met
+        else:
+            stays, goes = met[0], [met[0]]
+        kept = [e for e in kept if e not in goes]
+        kept.append(replace(stays, detected=max(stays.first, told)))
     return sorted(kept, key=lambda e: e.first)
 
 

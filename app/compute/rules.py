@@ -11,7 +11,7 @@ class RecurringRules:
 
     least_duty_ratio: float = 0.05
     """Such a rank is slow in at least this share of its steps ..."""
-    least_slow_steps: int = 10
+    least_slow_steps: int = 6
     """... in at least so many of them ..."""
     least_stretches: int = 3
     """... in at least so many separate stretches."""

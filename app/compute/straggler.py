@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from steptax.app.compute.arrival import Arrivals, Basis, arrivals, choose_basis, reported_cells
 from steptax.app.compute.coverage import Coverage, cover
-from steptax.app.compute.hints import Explanation, Hint, explain
+from steptax.app.compute.hints import Explanation, explain, stage_hint
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.peers import peer_median
 from steptax.app.compute.recover import saved_us
@@ -30,7 +30,6 @@ from steptax.app.compute.recurring import Recurrence
 from steptax.app.compute.rows import Floats, column_mean, row_argmax, row_mean
 from steptax.app.compute.rules import StragglerRules
 from steptax.app.compute.spells import find_spells
-from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.compute.steps import StepMatrix, name_cell, without_inconsistent
 from steptax.app.compute.straggler_result import (
     CurvePoint,
@@ -230,28 +229,19 @@ def _explanation(
             # Its other steps have nothing to explain.
             steps = np.flatnonzero(used.excess_us[:, first] > 0.5 * recurring[first].level)
         cells = (steps, np.full(len(steps), first))
+    elif verdict.kind is Kind.SELDOM:
+        place = int(np.flatnonzero(used.matrix.ranks == verdict.mostly)[0])
+        steps = np.flatnonzero(used.slow[:, place])
+        cells = (steps, np.full(len(steps), place))
     elif verdict.kind in (Kind.MOVING, Kind.PASSED):
         last = row_argmax(used.arrived.arrival_us)
         steps = steps[used.slow[steps, last]]
         cells = (steps, last[steps])
     elif verdict.kind is Kind.STAGE:
-        return Explanation(hints=(_stage_hint(stage_share.value or 0.0),))
+        return Explanation(hints=(stage_hint(stage_share.value or 0.0),))
     else:
         return Explanation(reason="there is no straggler to explain")
     return explain(used.matrix, used.arrived, used.excess_us, cells, used.rules)
-
-
-def _stage_hint(share: float) -> Hint:
-    return Hint(
-        "stage_imbalance",
-        "pipeline stages of unequal work",
-        share,
-        (
-            f"{spoken_ratio(share)} of the waiting lies between stages",
-            "no rank stands out for good from the others of its own stage",
-        ),
-        settle=("a per-operation trace: the step time with balanced stages can then be simulated",),
-    )
 
 
 def _unknown(

@@ -25,6 +25,9 @@ class Kind(StrEnum):
     WORKER = "worker"
     STAGE = "stage"
     MOVING = "moving"
+    """A different rank from step to step."""
+    SELDOM = "seldom"
+    """Half of what is lost is one rank's, in too few steps to call it slow for good."""
     PASSED = "passed"
     """One rank made the others wait for a while: not any more, or not for long yet."""
     NONE = "none"
@@ -42,6 +45,8 @@ class Verdict:
     stage: int | None = None
     notes: tuple[str, ...] = ()
     """What holds besides, e.g. a stage imbalance next to a slow worker."""
+    mostly: int | None = None
+    """The rank that most of the waiting was for, where it is not slow for good."""
 
     @property
     def culprit(self) -> int | None:
@@ -111,6 +116,8 @@ class StageTable:
     """Mean over steps of the median work on the stage."""
     excess_us: Floats
     """Mean over steps of that less the median of the other stages."""
+    excess_surely_us: Floats
+    """Its lower bound, which holds for all stages at once."""
     persistence_ratio: Floats
     """Share of steps in which the stage exceeds the others by more than the allowed share."""
 

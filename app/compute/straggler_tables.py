@@ -125,6 +125,7 @@ def stage_table(used: Used) -> StageTable | None:
         ranks=np.array([np.count_nonzero(stage == p) for p in stages], dtype=np.int64),
         work_us=column_mean(work),
         excess_us=column_mean(excess),
+        excess_surely_us=lower_bounds(excess, used.rules.worker_family_error),
         persistence_ratio=heavy.mean(axis=0),
     )
 

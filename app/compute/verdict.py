@@ -61,6 +61,7 @@ def flagged_stage(
     heaviest = int(np.argmax(table.excess_us))
     if (
         table.excess_us[heaviest] >= rules.stage_excess_ratio * mean_step_us
+        and table.excess_surely_us[heaviest] >= rules.worker_surely_ratio * mean_step_us
         and table.persistence_ratio[heaviest] >= rules.stage_persistence_ratio
     ):
         return heaviest
@@ -124,24 +125,27 @@ def judge(
         return Verdict(Kind.NONE, "One rank: there is nobody to wait for.")
     passed = spells.passed
     if tax_ratio >= rules.tax_floor_ratio and passed is not None:
+        rank = int(table.ranks[passed.place])
         return Verdict(
             Kind.PASSED,
-            f"Ranks waited {spoken_ratio(tax_ratio)} of the paid time, most of it for rank "
-            f"{int(table.ranks[passed.place])} "
+            f"Ranks waited {spoken_ratio(tax_ratio)} of the paid time, most of it for rank {rank} "
             + (
                 f"since step {passed.first_step}: that is too new to be called slow for good."
                 if passed.is_open
                 else f"in steps {passed.first_step} to {passed.last_step}: it is slow no longer."
             ),
+            mostly=rank,
         )
     if tax_ratio >= rules.tax_floor_ratio and spells.most is not None:
         place, share = spells.most
+        rank = int(table.ranks[place])
         return Verdict(
-            Kind.MOVING,
+            Kind.SELDOM,
             f"Ranks wait {spoken_ratio(tax_ratio)} of the paid time. {spoken_ratio(share)} of what "
-            f"the slowest ranks cost is rank {int(table.ranks[place])}'s, in "
+            f"the slowest ranks cost is rank {rank}'s, in "
             f"{spoken_ratio(float(table.persistence_ratio[place]))} of the steps: too few, or "
             "steps that are long for all ranks, so no rank is slow for good.",
+            mostly=rank,
         )
     if tax_ratio >= rules.tax_floor_ratio:
         return Verdict(

@@ -152,7 +152,7 @@ def total(bills: Sequence[Waterfall], labels: Labels | None = None) -> Waterfall
         min(bill.level for bill in bills),
         bool(with_steps),
         no_useful[0].no_useful if no_useful and every else "",
-        _at_risk(bills),
+        at_risk(bills),
         tuple(
             replace(finding, text=f"{bill.labels.job_id}: {finding.text}")
             if bill.labels.job_id
@@ -259,7 +259,8 @@ def unallocated(
     return bill.priced(exact_usd(bill.total_gpu_us / 1_000_000, usd_per_gpu_hour))
 
 
-def _at_risk(bills: Sequence[Waterfall]) -> Measure | None:
+def at_risk(bills: Sequence[Waterfall]) -> Measure | None:
+    """Work at risk in all of them; None where it is known of none."""
     known = [b.at_risk.value for b in bills if b.at_risk and b.at_risk.value is not None]
     if not known:
         return None

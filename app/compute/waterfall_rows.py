@@ -225,6 +225,8 @@ def close_cents(bills: Sequence[Waterfall]) -> list[Waterfall]:
         for row in bill.rows
         if row.usd_exact is not None
     ]
+    if not cells and all(bill.total_usd is None for bill in bills):
+        return list(bills)
     cents = split_to_cents([exact for *_, exact in cells])
     money = {(k, bucket): usd for (k, bucket, _), usd in zip(cells, cents, strict=True)}
     out = []

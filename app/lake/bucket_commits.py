@@ -57,9 +57,9 @@ class BucketCommits(CommitLog):
         """Make ``commit`` true; Overtaken where another compaction has its number."""
         data = body_of(commit)
         name = f"{commit.id}.json"
-        if commit.kind == "compact":
+        if commit.kind != "ingest":
             if self._next is None:
-                raise ValueError("a compaction is committed within compacting() only")
+                raise ValueError(f"a {commit.kind} is committed within compacting() only")
             name = f"compact-{self._next:08d}.json"
             if not self._bucket.create(f"{FOLDER}/{name}", data):
                 raise Overtaken(name)

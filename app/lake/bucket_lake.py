@@ -137,6 +137,10 @@ class BucketLake(Lake):
         self.bucket.fetch(missing)
         return found
 
+    def is_there(self, path: Path) -> bool:
+        """Whether a file that a commit names can be read: unless it was found damaged, it can."""
+        return path not in self._passed_over
+
     def set_damaged_aside(self, segments: Iterable[Segment]) -> int:
         """Fetch damaged copies anew; what is damaged in the store too is passed over."""
         found = damaged(s for s in segments if s.path.exists())

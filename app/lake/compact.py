@@ -63,7 +63,7 @@ def compact(lake: Lake, *, minimum: int = 8, grace_s: float = GRACE_S) -> Compac
                         continue  # what is whole of it is merged by the next pass
                     merged += len(group)
                     new += 1
-        return CompactResult(merged, new, _sweep(lake, grace_s))
+        return CompactResult(merged, new, sweep(lake, grace_s))
 
 
 def plan(segments: Sequence[Segment], spec: Table, *, minimum: int) -> Iterator[list[Segment]]:
@@ -111,7 +111,8 @@ def _merge(lake: Lake, group: list[Segment], job: str | None) -> None:
     )
 
 
-def _sweep(lake: Lake, grace_s: float) -> int:
+def sweep(lake: Lake, grace_s: float) -> int:
+    """Delete files that a commit of ``grace_s`` ago or more replaced; how many there were."""
     before_us = time.time_ns() // 1000 - int(grace_s * 1e6)
     deleted = _sweep_unfinished(lake, max(grace_s, UNFINISHED_S))
     replaced = (

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from steptax.app.lake.commits import Commit
 from steptax.app.lake.conflicts import Conflicts
 from steptax.app.lake.duplicates import find_duplicates
+from steptax.app.lake.kept import already_summed, dropped
 from steptax.app.lake.lake import Lake, split_by_job, stamp
 from steptax.app.lake.rollups import forget, roll_up
 from steptax.app.lake.segments import (
@@ -208,6 +209,15 @@ class Ingest:
             if not self.lake.set_damaged_aside(known()):
                 raise
             duplicates = find_duplicates(spec, paths, [s.path for s in known()])
+        summed = already_summed(self.lake, spec, job, paths)
+        if summed:
+            of_old = dropped(self.lake, spec.name, job)
+            told = f": {of_old.sentence}" if of_old is not None else ""
+            self._notes.setdefault(
+                f"{len(summed):,} rows of {spec.name} were left out, for sums that outlived their "
+                f"rows have them already{told}"
+            )
+            duplicates = [*duplicates, *summed]
         if not duplicates:
             return
         self._conflicts.add(spec.name, job, duplicates)

@@ -158,7 +158,7 @@ class Lake:
                 if by_time and not last:  # its name is of before names told moments
                     last = _NO_END
                 path = Path(f"{base}{own}/{entry}")
-                if path in self._passed_over:
+                if self._passed_over and path in self._passed_over:
                     continue
                 found.append(Segment(name, job, path, parsed.first, last, parsed.rows))
         return list(prune(found, first_step, last_step))
@@ -243,6 +243,10 @@ class Lake:
             written.append(path)
         roll_up(self.root, name, written)
         return written
+
+    def is_there(self, path: Path) -> bool:
+        """Whether a file that a commit names can be read."""
+        return path not in self._passed_over and path.exists()
 
     def fetched(self, segments: Iterable[Segment]) -> Sequence[Segment]:
         """``segments``, whose files can be opened now (see ``BucketLake``)."""

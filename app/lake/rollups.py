@@ -103,7 +103,7 @@ def roll_up(root: Path, name: str, segments: Iterable[Path]) -> int:
                 continue
             with contextlib.suppress(OSError):
                 for level, rows in _of_file(rollup, segment).items():
-                    _write(paths[level], rows)
+                    write_rollup(paths[level], rows)
                 count += 1
     return count
 
@@ -141,7 +141,7 @@ def _of_file(rollup: Rollup, segment: Path, levels: Sequence[str] = ()) -> dict[
         return made(rollup, whole, levels)
 
 
-def _write(path: Path, rows: pa.Table) -> None:
+def write_rollup(path: Path, rows: pa.Table) -> None:
     """Whole or not at all; several may make the same roll-up at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from steptax.app.lake import Lake, Segment
+from steptax.app.lake.kept import kept_parts
 from steptax.app.lake.segments import order_column
-from steptax.app.queries.texts import Query, query
+from steptax.app.queries.texts import PARTS, Query, query
 from steptax.app.schema import table
 from steptax.app.schema.rollups import LEVELS
 
@@ -74,6 +75,12 @@ class Asked:
         }
         return cls(spec, {key: available[key] for key in spec.parameters}, job_id, spans)
 
+    @property
+    def levels(self) -> Mapping[str, str]:
+        """Level by the relation that the query calls it: merged, or ``<level>_parts``."""
+        merged = {level: level for level in self.query.levels}
+        return merged | {f"{level}{PARTS}": level for level in self.query.parts}
+
     def segments(self, lake: Lake, name: str, *, here: bool = True) -> Sequence[Segment]:
         """Segments of the table ``name`` that may hold what is asked for; ``here``: as files."""
         own = table(name)
@@ -84,13 +91,25 @@ class Asked:
 
     def rolled_segments(self, lake: Lake, level: str, *, here: bool = True) -> Sequence[Segment]:
         """Segments below the roll-up ``level``; buckets that hold the ends are whole."""
+        first, last = self._buckets(level)
+        job, own = self._job_of(level), LEVELS[level].table
+        found = lake.segments(own, job, first_step=first, last_step=last)
+        return lake.fetched(found) if here else found
+
+    def kept(self, lake: Lake, level: str, *, here: bool = True) -> Sequence[Segment]:
+        """Parts of ``level`` that stand for rows which retention dropped."""
+        first, last = self._buckets(level)
+        found = kept_parts(lake, LEVELS[level], level, self._job_of(level), first=first, last=last)
+        return lake.fetched(found) if here else found
+
+    def _job_of(self, level: str) -> str | None:
+        return self.job_id if table(LEVELS[level].table).by_job else None
+
+    def _buckets(self, level: str) -> tuple[int | None, int | None]:
         rollup = LEVELS[level]
         width = rollup.levels[level]
         first, last = self.spans[rollup.at]
-        found = lake.segments(
-            rollup.table,
-            self.job_id if table(rollup.table).by_job else None,
-            first_step=None if first is None else first - first % width,
-            last_step=None if last is None else last - last % width + width - 1,
+        return (
+            None if first is None else first - first % width,
+            None if last is None else last - last % width + width - 1,
         )
-        return lake.fetched(found) if here else found

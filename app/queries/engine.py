@@ -65,15 +65,20 @@ class DuckEngine:
             for t in asked.query.tables:
                 segments = asked.segments(self.lake, t)
                 relations[t] = self._seen(table(t), segments, older=older, named=fresh)
-            for level in asked.query.levels:
+            for relation, level in asked.levels.items():
                 rollup = LEVELS[level]
                 segments = asked.rolled_segments(self.lake, level)
                 if self.lake.seen(rollup.table) is not None:
                     # Stored sums are of all rows: those that may be seen are added up anew.
                     seen = self._seen(table(rollup.table), segments, older=older, named=fresh)
-                    relations[level] = f"({rollup.made_sql(level, seen)})"
+                    relations[relation] = f"({rollup.made_sql(level, seen)})"
                     continue
-                relations[level], rows = self._merged(rollup, level, segments)
+                kept = [part.path for part in asked.kept(self.lake, level)]
+                stored, rows = self._stored(rollup, level, segments, kept)
+                is_merged = relation == level
+                relations[relation] = (
+                    f"({rollup.merged_sql(level, stored)})" if is_merged else stored
+                )
                 if rows is not None:
                     fresh[f"_fresh_{level}"] = rows
             views = [f"{t} AS (SELECT * FROM {own})" for t, own in relations.items()]
@@ -107,7 +112,7 @@ class DuckEngine:
         count = 0
         for name in asked.query.tables:
             count += self.lake.set_damaged_aside(asked.segments(self.lake, name))
-        for level in asked.query.levels:
+        for level in {*asked.levels.values()}:
             rollup = LEVELS[level]
             segments = asked.rolled_segments(self.lake, level)
             for segment in segments:
@@ -115,7 +120,7 @@ class DuckEngine:
                 if path.exists() and damage_of(path) is not None:
                     forget(self.lake.root, rollup.table, segment.path)
                     count += 1
-            count += self.lake.set_damaged_aside(segments)
+            count += self.lake.set_damaged_aside([*segments, *asked.kept(self.lake, level)])
         return count
 
     def roll_up(self) -> int:
@@ -137,14 +142,21 @@ class DuckEngine:
         named.update(seen.relations)
         return f"(SELECT * FROM {relation} AS _rows WHERE {seen.condition})"
 
-    def _merged(
-        self, rollup: Rollup, level: str, segments: Sequence[Segment]
+    def _stored(
+        self,
+        rollup: Rollup,
+        level: str,
+        segments: Sequence[Segment],
+        kept: Sequence[Path] = (),
     ) -> tuple[str, pa.Table | None]:
-        """A level of a roll-up as SQL, and the rows that it calls ``_fresh_<level>``."""
+        """A level as it is stored, as SQL, and the rows that this calls ``_fresh_<level>``.
+
+        ``kept`` are parts whose segments are gone.
+        """
         parts = parts_of(self.lake.root, rollup, level, segments)
         sources = []
-        if parts.stored:
-            sources.append(f"read_parquet({_listed(parts.stored)}, hive_partitioning = false)")
+        if stored := (*kept, *parts.stored):
+            sources.append(f"read_parquet({_listed(stored)}, hive_partitioning = false)")
         if parts.fresh is not None:
             sources.append(f"_fresh_{level}")
         if not sources:
@@ -152,7 +164,7 @@ class DuckEngine:
             return f"(SELECT * FROM _fresh_{level})", empty
         names = ", ".join(rollup.columns)
         union = " UNION ALL ".join(f"SELECT {names} FROM {source}" for source in sources)
-        return f"({rollup.merged_sql(level, f'({union})')})", parts.fresh
+        return f"({union})", parts.fresh
 
     def _relation(self, spec: Table, segments: Sequence[Segment], *, older: bool) -> str:
         """A table as SQL; with ``older`` columns that a segment lacks are null, at some cost."""

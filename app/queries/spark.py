@@ -115,9 +115,14 @@ class SparkEngine:
             self._table(
                 session, table(t), asked.segments(self.lake, t, here=False)
             ).createOrReplaceTempView(t)
-        for level in asked.query.levels:
+        for relation, level in asked.levels.items():
             segments = asked.rolled_segments(self.lake, level, here=False)
-            self._level(session, level, segments).createOrReplaceTempView(level)
+            kept = asked.kept(self.lake, level, here=False)
+            stored = self._level(session, level, segments, kept)
+            if relation == level:
+                stored.createOrReplaceTempView(f"_parts_of_{level}")
+                stored = session.sql(LEVELS[level].merged_sql(level, f"_parts_of_{level}"))
+            stored.createOrReplaceTempView(relation)
         values = {key: _plain(value) for key, value in asked.values.items()}
         return session.sql(asked.query.text, args=values).toArrow()
 
@@ -178,10 +183,17 @@ class SparkEngine:
     def _paths(self, segments: Sequence[Segment]) -> list[str]:
         return spark_names(self.lake, [segment.path for segment in segments])
 
-    def _level(self, session: SparkSession, level: str, segments: Sequence[Segment]) -> DataFrame:
-        """A level of a roll-up: what is stored, and what Spark sums up of all other segments.
+    def _level(
+        self,
+        session: SparkSession,
+        level: str,
+        segments: Sequence[Segment],
+        kept: Sequence[Segment],
+    ) -> DataFrame:
+        """A level as it is stored, and what Spark sums up of all other segments, unmerged.
 
         What is stored sums up all rows; a reader who may see some of them gets sums of those.
+        ``kept`` are parts whose segments are gone.
         """
         rollup = LEVELS[level]
         spec = table(rollup.table)
@@ -196,11 +208,12 @@ class SparkEngine:
         rest = [s for s in segments if s.path not in stored]
         self._table(session, spec, rest).createOrReplaceTempView(f"_raw_{level}")
         fresh = session.sql(rollup.made_sql(level, f"_raw_{level}"))
-        if not stored:
+        # Of dropped rows nobody knows any longer which may be seen.
+        gone = [] if self.lake.seen(rollup.table) is not None else [part.path for part in kept]
+        if not stored and not gone:
             return fresh
-        files = session.read.parquet(*spark_names(self.lake, stored.values()))
-        files.select(*rollup.columns).unionAll(fresh).createOrReplaceTempView(f"_parts_{level}")
-        return session.sql(rollup.merged_sql(level, f"_parts_{level}"))
+        files = session.read.parquet(*spark_names(self.lake, [*gone, *stored.values()]))
+        return files.select(*rollup.columns).unionAll(fresh)
 
 
 def _newest_sql(spec: Table) -> str:

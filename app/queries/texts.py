@@ -4,7 +4,8 @@ Subset: ``max_by`` not ``arg_max``, with a filter where a value may be null; ``W
 ``CAST(floor(a / b) AS INT)`` not ``//``; ``explode(split(...))`` not ``unnest``; ``(a, b)`` not
 ``ROW(a, b)``; ``STRING`` not ``VARCHAR``; float literals as ``1.0e0``; ``ORDER BY`` with full
 tie-breaks, and ``NULLS FIRST`` or ``NULLS LAST`` of what may be null; parameters as ``:name``;
-tables, and levels of roll-ups, by their schema's name.
+tables, and levels of roll-ups, by their schema's name. ``<level>_parts`` are the rows of a level as
+they are stored, several of one bucket: for a query that adds them up anyway.
 """
 
 from __future__ import annotations
@@ -16,19 +17,25 @@ from pathlib import Path
 from steptax.app.schema import TABLES
 from steptax.app.schema.rollups import LEVELS
 
+#: What follows the name of a level that is read as it is stored.
+PARTS = "_parts"
 _FOLDER = Path(__file__).parent / "sql"
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
 
 
 @dataclass(frozen=True)
 class Query:
-    """One named text. ``tables`` are the schema's tables that it reads, ``levels`` roll-ups."""
+    """One named text. ``tables`` are the schema's tables that it reads, ``levels`` roll-ups.
+
+    ``parts`` are levels that it reads as they are stored, before anything is merged.
+    """
 
     name: str
     text: str
     tables: tuple[str, ...]
     parameters: tuple[str, ...]
     levels: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
 
     @property
     def doc(self) -> str:
@@ -44,12 +51,12 @@ class Query:
 def _load(path: Path) -> Query:
     text = path.read_text(encoding="utf-8")
     body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
-    tables, levels = (
-        tuple(name for name in names if re.search(rf"\b(?:FROM|JOIN) {name}\b", body))
-        for names in (TABLES, LEVELS)
+    tables, levels, parts = (
+        tuple(name for name in names if re.search(rf"\b(?:FROM|JOIN) {name}{suffix}\b", body))
+        for names, suffix in ((TABLES, ""), (LEVELS, ""), (LEVELS, PARTS))
     )
     parameters = tuple(dict.fromkeys(_PARAMETER.findall(body)))
-    return Query(path.stem, text, tables, parameters, levels)
+    return Query(path.stem, text, tables, parameters, levels, parts)
 
 
 #: Every query by name.

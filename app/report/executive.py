@@ -1,4 +1,8 @@
-"""The executive brief: the cost review and the whole bill on one page."""
+"""The executive brief: what the review page says first, on one printed page, and all data behind.
+
+Sentence, numbers, waterfall, largest groups, jobs to fix and budget are printed; every other table
+of the page travels in the file: as sheets, as CSV, and folded away in the HTML.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +32,10 @@ from steptax.app.report.links import executive_link
 from steptax.app.report.models import Number, Report, Section
 from steptax.app.views.budget import ALL, BudgetView, budget_entries, budget_view
 from steptax.app.views.executive import executive_view
+from steptax.app.views.executive_models import ExecutiveView, PeriodRow
 from steptax.app.views.fleet_bill import fleet_bill
 from steptax.app.views.fleet_bill_models import USD, FleetBill
-from steptax.app.views.models import ExecutiveView, LedgerLine, PeriodRow
+from steptax.app.views.models import LedgerLine
 from steptax.app.views.workspace import Workspace
 
 #: Lines of a table that fit the page.
@@ -53,8 +58,8 @@ def executive_report(
 ) -> Report:
     """The brief over the days from ``first`` to ``last``, both included; all without bounds.
 
-    The cost review is of the jobs that started in these days, UTC; the whole bill of the time that
-    lies in them, days in zone ``tz``. Raises what the two views raise.
+    A job counts with the part of its time that lies in these days: in the cost review days are UTC,
+    in the whole bill those of zone ``tz``. Raises what the two views raise.
     """
     now = time.time_ns() // 1000 if now_us is None else now_us
     if first is not None and last is not None and last < first:
@@ -151,7 +156,7 @@ def _sections(view: ExecutiveView, bill: FleetBill, budget: BudgetView | None) -
                 "straggler_tax",
                 "spend_usd",
                 "gpu_hours",
-                "dominant_cause",
+                "cause",
                 "team",
                 "owner",
             ),

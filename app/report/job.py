@@ -23,7 +23,8 @@ from steptax.app.views.devices import devices_view
 from steptax.app.views.devices_text import TITLE as DEVICES_TITLE
 from steptax.app.views.devices_text import coverage, lines, verdict
 from steptax.app.views.job import job_view
-from steptax.app.views.models import Bill, JobView
+from steptax.app.views.job_models import JobView
+from steptax.app.views.models import Bill
 from steptax.app.views.quiet_failures import quiet_failures
 from steptax.app.views.record import NO_CARD, record_view
 from steptax.app.views.trace import open_trace, trace_view

@@ -29,7 +29,7 @@ def _counter(column: str, doc: str, unit: str) -> tuple[Total, ...]:
 
 DEVICES = Rollup(
     "devices",
-    2,
+    3,
     "device_samples",
     ("host", "gpu_uuid"),
     "ts_us",
@@ -98,7 +98,7 @@ _WORK = (
 
 STEP_TOTALS = Rollup(
     "step-totals",
-    1,
+    2,
     "steps",
     ("job_id", "attempt"),
     "step",

@@ -25,6 +25,8 @@ _BY_VERDICT = {
     Kind.STAGE: "move layers off the heavy pipeline stage; the devices on it are not at fault",
     Kind.MOVING: "no rank to replace: balance the batches, synchronise garbage collection, "
     "look at noise on the hosts, or price backup workers and local SGD in What-if",
+    Kind.SELDOM: "look at what that rank does in the steps in which it is late: a save, a log, an "
+    "evaluation of its own; keep watching whether there come more",
     Kind.PASSED: "find out what began and what ended on that rank at these steps: a restart, a "
     "repair, another job on its host",
     Kind.NONE: "nothing to fix here; keep watching",

@@ -11,7 +11,7 @@ from steptax.app.alerts.rules import SILENT_S, STOPPED_RANKS
 from steptax.app.compute.measure import Measure
 from steptax.app.errors import SteptaxError
 from steptax.app.views.job import job_view
-from steptax.app.views.models import JobView
+from steptax.app.views.job_models import JobView
 from steptax.app.views.workspace import Workspace
 
 #: A job whose newest rows are older than this does not run any more, whatever its record says.

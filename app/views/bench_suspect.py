@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from steptax.app.compute.measure import Measure
 from steptax.app.views.job import job_view
-from steptax.app.views.models import Card
+from steptax.app.views.job_models import Card
 from steptax.app.views.workspace import Workspace
 
 #: What to run for what the late rank spends its time on.

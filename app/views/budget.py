@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -20,11 +20,14 @@ from steptax.app.compute.budget import (
     error_budget,
     spend_outlook,
 )
+from steptax.app.compute.burn import FAST, SLOW, Burn, burn
+from steptax.app.compute.job_days import DAY_US
 from steptax.app.compute.measure import Measure
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.format import format_measure, format_share, format_usd, format_value
 from steptax.app.metrics import check_metrics
 from steptax.app.schema import table
+from steptax.app.views.burn_words import burn_json
 from steptax.app.views.fleet_bill_models import USD
 from steptax.app.views.price import price_view
 from steptax.app.views.review_base import review_base
@@ -93,6 +96,8 @@ class BudgetView:
     sentence: str
     spend: SpendOutlook
     errors: ErrorBudget
+    burns: tuple[Burn, ...]
+    """In the fast and in the slow window."""
     days: tuple[Day, ...]
     history: tuple[BudgetEntry, ...]
     currency_note: str | None = None
@@ -107,7 +112,7 @@ class BudgetView:
                 "budget_left_usd": self.spend.left_usd,
                 "error_budget_left_usd": self.errors.left_usd,
                 "error_budget_lasts_d": self.errors.lasts_days,
-                "burn_rate_ratio": self.errors.slow_burn,
+                "burn_rate_ratio": self.errors.week_burn,
             }
         )
 
@@ -123,6 +128,7 @@ class BudgetView:
             "metrics": self.metrics,
             "spend": dict(vars(self.spend)),
             "error_budget": dict(vars(self.errors)),
+            "burn": [burn_json(one) for one in self.burns],
             "days": [
                 {"day": str(d.day), "usd": d.usd, "goodput_ratio": d.goodput_ratio}
                 for d in self.days
@@ -238,6 +244,10 @@ def budget_view(
     keep = np.ones(len(review.owner), dtype=np.bool_)
     if named != ALL:
         keep = np.isin(review.owner, [base.place[job] for job in _jobs_of(ws, named)])
+    jobs = np.ones(len(base.jobs), dtype=np.bool_)
+    if named != ALL:
+        jobs = np.isin(base.ids, _jobs_of(ws, named))
+    until_us = min(now, _end_us(when))
     days = daily(review, keep, when, today)
     spend = spend_outlook(when, days, today, None if usd is None else float(usd))
     errors = error_budget(when, days, today, slo, spend.at_end_usd)
@@ -250,10 +260,15 @@ def budget_view(
         sentence=_sentence(named, when, usd, slo, spend, errors),
         spend=spend,
         errors=errors,
+        burns=tuple(burn(w, base.held, jobs, slo, until_us) for w in (FAST, SLOW)),
         days=days,
         history=history,
         currency_note=note,
     )
+
+
+def _end_us(period: Period) -> int:
+    return ((period.last - date(1970, 1, 1)).days + 1) * DAY_US
 
 
 def _jobs_of(ws: Workspace, scope: str) -> Sequence[str]:

@@ -13,8 +13,9 @@ from steptax.app.compute.straggler_result import Kind, StragglerResult
 from steptax.app.format import format_share
 from steptax.app.views.actions import next_action
 from steptax.app.views.cause_models import CauseRow, FindingRow
+from steptax.app.views.job_models import Card
 from steptax.app.views.load import LoadedJob
-from steptax.app.views.models import Card, LedgerLine, Price
+from steptax.app.views.models import LedgerLine, Price
 from steptax.app.views.price import level_text
 
 #: Steps named as the ones to look at.
@@ -125,8 +126,10 @@ def _cause(kind: Kind, hint: Hint | None, explanation: Explanation) -> str:
         return "not named: no rank is slow for good"
     if kind is Kind.UNTELLABLE:
         return "not named: it cannot be told who is slow"
+    if kind is Kind.SELDOM:
+        return _of_nobody(explanation, "in its slow steps that rank")
     if kind in (Kind.MOVING, Kind.PASSED):
-        return _of_nobody(explanation)
+        return _of_nobody(explanation, "whichever rank is last")
     if hint is None:
         return explanation.reason or "cause not named: the evidence does not single one out"
     # Other phases can be shorter than the peers', so one may carry more than the whole excess.
@@ -134,17 +137,14 @@ def _cause(kind: Kind, hint: Hint | None, explanation: Explanation) -> str:
     return f"{hint.title} ({share} of the excess; confidence not scored)"
 
 
-def _of_nobody(explanation: Explanation) -> str:
+def _of_nobody(explanation: Explanation, who: str) -> str:
     """Of lateness that moves from rank to rank: what it is spent on is known, not whose fault."""
     known = "not named: no rank is slow for good"
     dominant = explanation.dominant
     if dominant is None or not dominant.excess_us > 0:
         return known
     share = format_share(min(1.0, dominant.share_ratio))
-    return (
-        f"{known}; whichever rank is last spends {share} of its time over its peers' in "
-        f"{dominant.phase}"
-    )
+    return f"{known}; {who} spends {share} of its time over its peers' in {dominant.phase}"
 
 
 def _place(place: dict[str, Any] | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from steptax.app.compute.measure import Measure
 from steptax.app.format import UNKNOWN, format_measure
-from steptax.app.views.models import Card, JobView
+from steptax.app.views.job_models import Card, JobView
 
 
 def card_as_text(view: JobView) -> str:

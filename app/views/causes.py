@@ -22,6 +22,7 @@ from steptax.app.views.workspace import Workspace
 
 FINDINGS_TITLE = "Why it is slow"
 _KINDS = ("tp", "pp", "dp", "ep")
+_NOTHING_AGAINST = "nothing that is recorded"
 
 
 def build_diagnosis(ws: Workspace, loaded: LoadedJob, result: StragglerResult) -> Diagnosis:
@@ -58,7 +59,10 @@ def finding_details(row: FindingRow) -> list[tuple[str, str]]:
         cost = "" if row.cost_usd.value is None else f", {format_measure(row.cost_usd)}"
         details.append(("costs", f"{spoken_ratio(row.lost.value)} of the paid time{cost}"))
     details += [("for", text) for text in cause.evidence_for]
-    details += [("against", text) for text in cause.evidence_against]
+    against = cause.evidence_against
+    if cause.cause is not None and not against:
+        against = (_NOTHING_AGAINST,)
+    details += [("against", text) for text in against]
     details += [("also", also.sentence) for also in row.also]
     details += [("would settle it", text) for text in cause.would_settle]
     details.append(("next", cause.next_action))

@@ -20,7 +20,8 @@ from steptax.app.views.devices import DevicesView, devices_view
 from steptax.app.views.devices_text import XIDS, by_rank, finding_text
 from steptax.app.views.evidence_models import BenchPair, BenchRow, EvidenceView, Incident, Lost
 from steptax.app.views.job import job_view
-from steptax.app.views.models import BillLine, JobView
+from steptax.app.views.job_models import JobView
+from steptax.app.views.models import BillLine
 from steptax.app.views.price import NO_PRICE
 from steptax.app.views.record import record_view
 from steptax.app.views.workspace import Workspace

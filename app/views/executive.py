@@ -15,8 +15,8 @@ from steptax.app.compute.ledger import Ledger
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.review_totals import NO_WAITING, figures
 from steptax.app.views.budget import ALL, BudgetView, budget_entries, budget_view
+from steptax.app.views.executive_models import ExecutiveView
 from steptax.app.views.ledger import add_ledgers
-from steptax.app.views.models import ExecutiveView
 from steptax.app.views.price import NO_PRICE, price_view
 from steptax.app.views.review_base import review_base
 from steptax.app.views.review_cards import fix_first, review_cards

@@ -1,5 +1,7 @@
 """What steps a job has, and when: of a small job from its rows, of a big one from its roll-ups.
 
+Of a job whose old rows retention dropped, too: its roll-ups tell of them still.
+
 Both say the same; the rows of a small job are read sooner than its many segments are summed up.
 """
 
@@ -9,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from steptax.app.lake.kept import dropped
 from steptax.app.views.workspace import Workspace
 
 #: Rows of a job beyond which its roll-ups answer.
@@ -16,8 +19,9 @@ BIG_ROWS = 1_000_000
 
 
 def is_big(ws: Workspace, job_id: str) -> bool:
-    """Whether a job has more rows than a page should read for its extent alone."""
-    return sum(segment.rows for segment in ws.lake.segments("steps", job_id)) > BIG_ROWS
+    """Whether its roll-ups are to be read: for its many rows, or for those that were dropped."""
+    rows = sum(segment.rows for segment in ws.lake.segments("steps", job_id))
+    return rows > BIG_ROWS or dropped(ws.lake, "steps", job_id) is not None
 
 
 def step_span(ws: Workspace, job_id: str) -> dict[str, Any]:

@@ -110,16 +110,33 @@ def fleet_view(
         slow_gpu_hours=share_of_slow(facts.slow, by_hours=True),
         waste=waste,
         ettr=ettr,
-        ettr_values=tuple(m.value for m, _ in pairs if m.value is not None),
-        waste_values=tuple(f.waste.value for f in facts.slow if f.waste.value is not None),
+        ettr_values=tuple(
+            (job_id, m.value) for job_id, (m, _) in facts.ettr.items() if m.value is not None
+        ),
+        waste_values=tuple(
+            (f.job_id, f.waste.value) for f in facts.slow if f.waste.value is not None
+        ),
         places=places,
         capacity=unused,
         burn=burn,
         burn_reason=burn_reason,
         warnings=(
+            *_not_of_bill(ws, cost),
             *_warnings(facts, rate, hours),
-            *(f"the error budget of {r.scope} in {r.period} will not last" for r in burning(burn)),
+            *burning(burn),
         ),
+    )
+
+
+def _not_of_bill(ws: Workspace, cost: Price) -> tuple[str, ...]:
+    """Dollars here are hours at one price, whatever each job was charged: that has to be said."""
+    if not ws.lake.segments("charges"):
+        return ()
+    if cost.usd_per_gpu_hour is None:
+        return ("what jobs cost by the connected bill stands on the Executive review",)
+    return (
+        "dollars here are at the given price; those of the connected bill stand on the Executive "
+        "review",
     )
 
 

@@ -39,7 +39,7 @@ from steptax.app.views.fleet_groups import (
 from steptax.app.views.fleet_jobs import job_bills, of_allocated
 from steptax.app.views.fleet_money import Money, money_of
 from steptax.app.views.fleet_records import Records
-from steptax.app.views.fleet_sums import UNITS, groups_of
+from steptax.app.views.fleet_sums import UNITS, Prices, groups_of
 from steptax.app.views.invoices import invoices_of
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.offers import OfferFilter
@@ -119,17 +119,19 @@ def fleet_bill(
     if whole is Denominator.ALLOCATED:
         parts = replace(parts, bills=[of_allocated(bill) for bill in parts.bills])
         template = of_allocated(template)
-    shown = [
-        _priced(bill, money) for bill in parts.bills if not chosen or bill.labels.job_id in chosen
-    ]
+    shown = [bill for bill in parts.bills if not chosen or bill.labels.job_id in chosen]
+    known = parts.records if not chosen else _chosen(parts.records, chosen)
+    one = _one_rate(shown, known, money)
+    if one is None:
+        shown = [_priced(bill, money) for bill in shown]
     idle, said = (None, "") if chosen else _idle(money, whole, window)
     unit = UNITS.get(level)
     costs = None
     if unit is not None and money.charges:
         costs = costs_by_period(money.charges, money.holders, unit, tz, window)
     bills = [*shown, *([idle] if idle else [])]
-    known = parts.records if not chosen else _chosen(parts.records, chosen)
-    groups, grand = groups_of(bills, known, money.rates, template, level, tz, costs)
+    prices = Prices(money.rates, one, costs)
+    groups, grand = groups_of(bills, known, prices, template, level, tz)
     count = len(shown) + len(known)
     return FleetBill(
         by=level,
@@ -282,6 +284,15 @@ def _priced(bill: Waterfall, money: Money) -> Waterfall:
     return bill if cost is None or not bill.total_gpu_us else bill.priced(cost)
 
 
+def _one_rate(bills: Sequence[Waterfall], records: Records, money: Money) -> Decimal | None:
+    """The price of every job, where all have the same: then sums are priced, and not each job."""
+    if money.charges:
+        return None
+    rates = {money.rates.get(str(bill.labels.job_id)) for bill in bills if bill.total_gpu_us}
+    rates |= {money.rates.get(job_id) for job_id in records.job_ids}
+    return rates.pop() if len(rates) == 1 else None
+
+
 def _idle(
     money: Money, whole: Denominator, window: tuple[int, int] | None
 ) -> tuple[Waterfall | None, str]:
@@ -334,7 +345,11 @@ def _sharing(ws: Workspace, made: Sequence[JobBill], chosen: set[str]) -> list[s
     claims = claims_in(ws)
     if not claims.kinds:
         return [lost]
-    spans = {one.job_id: span for one in shown if (span := one.span) is not None}
+    named = {job_id for own in claims.kinds.values() for job_id in own}
+    named |= {claim.job_id for claim in claims.known}
+    spans = {
+        one.job_id: span for one in shown if one.job_id in named and (span := one.span) is not None
+    }
     return [lost, *unplaced_warnings(ws, unplaced(claims, spans))]
 
 

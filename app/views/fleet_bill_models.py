@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
@@ -195,7 +195,7 @@ class FleetBill:
     tz: str
     period: str
     sentence: str
-    groups: tuple[FleetGroup, ...]
+    groups: Sequence[FleetGroup]
     """By GPU-hours, largest first; days and months in calendar order."""
     total: FleetGroup | None
     """None where no job has a bill."""

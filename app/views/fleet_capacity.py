@@ -12,6 +12,7 @@ from steptax.app.compute.budget import Period
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.errors import NotFoundError
 from steptax.app.views.budget import BudgetEntry, budget_entries, budget_view
+from steptax.app.views.burn_words import hours_text
 from steptax.app.views.fleet_bill import fleet_bill
 from steptax.app.views.fleet_models import BurnRow, Capacity, InventoryRow
 from steptax.app.views.workspace import Workspace
@@ -81,7 +82,7 @@ def _unallocated(ws: Workspace, price: Decimal | None) -> tuple[Measure, Measure
 def burns(
     ws: Workspace, price: Decimal | None, now_us: int | None = None
 ) -> tuple[tuple[BurnRow, ...], str | None]:
-    """Burn rates of every scope with an objective, fastest first, or why there are none."""
+    """Burn rates of every scope with an objective, those that ring first, or why none are."""
     now = time.time_ns() // 1000 if now_us is None else now_us
     today = datetime.fromtimestamp(now / 1e6, UTC).date()
     chosen: dict[str, BudgetEntry] = {}
@@ -108,12 +109,12 @@ def burns(
                     entry.period,
                     view.goodput_slo_ratio,
                     errors.goodput_ratio,
-                    errors.fast_burn,
-                    errors.slow_burn,
+                    view.burns,
+                    errors.week_burn,
                     errors.left_usd,
                 )
             )
-    rows.sort(key=lambda row: -(row.fast_burn.value or 0.0))
+    rows.sort(key=lambda r: (not any(b.rings for b in r.burns), -(r.week_burn.value or 0.0)))
     left = len(chosen) - MOST_SCOPES
     return tuple(rows), f"{left} more scopes: steptax budget show" if left > 0 else None
 
@@ -127,6 +128,18 @@ def _days(entry: BudgetEntry) -> int:
     return Period.read(entry.period).days
 
 
-def burning(rows: Sequence[BurnRow]) -> list[BurnRow]:
-    """Scopes that use their budget up before its end, by the newest day and by the newest week."""
-    return [r for r in rows if min(r.fast_burn.value or 0.0, r.slow_burn.value or 0.0) > 1]
+def burning(rows: Sequence[BurnRow]) -> list[str]:
+    """What is said of scopes that lose too much in these hours, or more than lasts."""
+    said = []
+    for row in rows:
+        name = f"the error budget of {row.scope} in {row.period}"
+        ringing = [one for one in row.burns if one.rings]
+        if ringing:
+            worst = ringing[0]
+            said.append(
+                f"{name} burns at {worst.rate.value:.1f}x over {hours_text(worst.window.hours)}, "
+                f"where {worst.level:g}x is an alarm"
+            )
+        elif (row.week_burn.value or 0.0) > 1:
+            said.append(f"{name} will not last")
+    return said

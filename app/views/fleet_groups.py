@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
+import numpy as np
+
 from steptax.app.compute.buckets import BUCKETS, OPEN
-from steptax.app.compute.cents import table_to_cents
+from steptax.app.compute.cents import Amounts, table_to_cents, tables_to_cents
+from steptax.app.compute.cost import CENT
 from steptax.app.compute.goodput import GPU_US_PER_HOUR, Denominator
-from steptax.app.compute.measure import Level, Measure
-from steptax.app.compute.waterfall_groups import alike, total
+from steptax.app.compute.measure import Measure
+from steptax.app.compute.rows import Ints
 from steptax.app.compute.waterfall_rows import Waterfall, WaterfallRow, close_cents
 from steptax.app.format import format_measure, format_share, format_value
 from steptax.app.views.bill import AT_RISK, BILL_METRICS, factors
@@ -24,18 +27,18 @@ HELD_BY_NONE = "held by no job"
 _NO_SAVES = "no saves are on record, or the period is a part of the job"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Closed:
     """Groups and their total, in cents that add up."""
 
     groups: tuple[Waterfall, ...]
     total: Waterfall
-    records: tuple[Decimal | None, ...] = ()
-    """Of jobs of which nothing but their record is known."""
+    records: Ints
+    """[N] cents of jobs of which nothing but their record is known, 0 where that is not."""
 
 
 def close_groups(
-    groups: Sequence[Waterfall], grand: Waterfall, records: Sequence[Fraction | None] = ()
+    groups: Sequence[Waterfall], grand: Waterfall, records: Amounts | None = None
 ) -> Closed:
     """Round the costs of ``groups`` so that rows, columns and the whole add up to the cent.
 
@@ -47,44 +50,57 @@ def close_groups(
         for bill in groups
     ]
     place_of_open = names.index("unexplained")
-    nothing: list[Fraction | None] = [None] * len(names)
-    for usd in records:
-        line = nothing.copy()
-        line[place_of_open] = usd
-        exact.append(line)
     # The total of a bucket is the same whatever the groups are.
     rounded = close_cents([grand])[0]
     wanted = [(row.usd if row else None) or Decimal(0) for row in (_row(rounded, n) for n in names)]
-    cents = table_to_cents(exact, wanted if grand.total_usd is not None else None)
+    alone = np.zeros(0 if records is None else len(records.known), dtype=np.int64)
+    if records is None or not records.known.any():
+        cents = table_to_cents(exact, wanted if grand.total_usd is not None else None)
+    else:
+        cents, alone = tables_to_cents(exact, records, place_of_open, wanted)
     closed = tuple(
-        _with_cents(bill, dict(zip(names, row, strict=True)))
+        with_cents(bill, dict(zip(names, row, strict=True)))
         for bill, row in zip(groups, cents[: len(groups)], strict=True)
     )
     columns: dict[str, Decimal | None] = {}
     for place, name in enumerate(names):
         known = [value for row in cents if (value := row[place]) is not None]
         columns[name] = sum(known, Decimal(0)) if known else None
-    alone = tuple(row[place_of_open] for row in cents[len(groups) :])
-    return Closed(closed, _with_cents(grand, columns), alone)
+    if records is not None and records.known.any():
+        more = Decimal(int(alone.sum())) * CENT
+        columns["unexplained"] = (columns["unexplained"] or Decimal(0)) + more
+    return Closed(closed, with_cents(grand, columns), alone)
 
 
 def _row(bill: Waterfall, bucket: str) -> WaterfallRow | None:
     return next((row for row in bill.rows if row.bucket == bucket), None)
 
 
-def _with_cents(bill: Waterfall, cents: dict[str, Decimal | None]) -> Waterfall:
+def with_cents(bill: Waterfall, cents: Mapping[str, Decimal | None]) -> Waterfall:
+    """``bill`` with what each of its buckets costs, to the cent."""
     rows = tuple(replace(row, usd=cents[row.bucket]) for row in bill.rows)
     known = [row.usd for row in rows if row.usd is not None]
     return replace(bill, rows=rows, total_usd=sum(known, Decimal(0)) if known else None)
 
 
 def as_group(
-    name: str, bill: Waterfall, members: Sequence[Waterfall], grand: Waterfall
+    name: str,
+    bill: Waterfall,
+    members: Sequence[Waterfall],
+    grand: Waterfall,
+    *,
+    is_priced: bool = False,
 ) -> FleetGroup:
-    """``bill``, the sum of ``members``, as one group of ``grand``."""
+    """``bill``, the sum of ``members``, as one group of ``grand``.
+
+    ``is_priced`` says that the cost of all members is known though they do not carry it.
+    """
     found = factors(bill)
     found.setdefault(AT_RISK, Measure.missing("GPU-hours", _NO_SAVES))
-    unpriced = {job for m in members if m.total_gpu_us and m.total_usd is None for job in m.jobs}
+    unpriced: set[str | None] = set()
+    if not is_priced:
+        without = [m for m in members if m.total_gpu_us and m.total_usd is None]
+        unpriced = {job for m in without for job in m.jobs}
     cost_note = ""
     hours = float(bill.total_gpu_us / GPU_US_PER_HOUR)
     share = float(bill.total_gpu_us / grand.total_gpu_us) if grand.total_gpu_us else None
@@ -100,50 +116,6 @@ def as_group(
         metrics={name: found[name] for name in GROUP_METRICS if name in found},
         cost_note=cost_note if bill.total_usd is not None else "",
     )
-
-
-def record_groups(
-    names: Sequence[str],
-    gpu_us: Sequence[int],
-    costs: Sequence[Decimal | None],
-    template: Waterfall,
-    grand: Waterfall,
-) -> list[FleetGroup]:
-    """A group for each job of which nothing but its record is known [N], as ``as_group`` has it.
-
-    Of these groups nothing differs but their time and their cost, so that one is made, and the
-    others after it: fifty thousand take a second.
-    """
-    of_nothing, of_some = (alike(template, [""], us) for us in (0, GPU_US_PER_HOUR))
-    models = [as_group("", total([bill]), [bill], grand) for bill in (of_nothing, of_some)]
-    free = Measure.missing("USD", "no price is known", level=Level.LOG)
-    place = next(k for k, line in enumerate(models[0].lines) if line.bucket == "unexplained")
-    found = []
-    for name, us, cost in zip(names, gpu_us, costs, strict=True):
-        model = models[us > 0]
-        hours = us / GPU_US_PER_HOUR
-        spend = free if cost is None else Measure(float(cost), "USD", level=Level.LOG)
-        line = replace(model.lines[place], cost=cost)
-        if us:
-            line = replace(line, gpu_seconds=us / 1_000_000, note=_silent(hours, 1))
-        lines = (*model.lines[:place], line, *model.lines[place + 1 :])
-        metrics = model.metrics | {
-            "gpu_hours": replace(model.metrics["gpu_hours"], value=hours),
-            "spend_usd": spend,
-        }
-        share = us / int(grand.total_gpu_us) if grand.total_gpu_us else None
-        found.append(
-            replace(
-                model,
-                name=name,
-                gpu_hours=hours,
-                gpu_hours_share=share,
-                cost=cost,
-                lines=lines,
-                metrics=metrics,
-            )
-        )
-    return found
 
 
 def _lines(bill: Waterfall, members: Sequence[Waterfall]) -> list[FleetLine]:
@@ -184,10 +156,11 @@ def _unrecorded(members: Sequence[Waterfall]) -> str:
     if not silent:
         return ""
     hours = float(sum((row.gpu_us or 0 for _, row in silent), Fraction(0)) / GPU_US_PER_HOUR)
-    return _silent(hours, len({job for own, _ in silent for job in own}))
+    return silent_text(hours, len({job for own, _ in silent for job in own}))
 
 
-def _silent(hours: float, jobs: int) -> str:
+def silent_text(hours: float, jobs: int) -> str:
+    """What is said of the hours of jobs of which nothing else is known."""
     return (
         f"{format_value(hours, 'GPU-hours')} of it belong to {jobs_text(jobs)} of which nothing "
         "was recorded but the hours"

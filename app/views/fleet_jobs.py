@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any
 
 import pyarrow as pa
 
+from steptax.app.compute.attempt_layer import State
 from steptax.app.compute.device_claims import Lost, lost_devices
 from steptax.app.compute.goodput import Denominator
+from steptax.app.compute.job_events import Finding
 from steptax.app.compute.measure import Level, Measure
+from steptax.app.compute.timeline import Timeline
 from steptax.app.compute.waterfall import make_waterfall
-from steptax.app.compute.waterfall_rows import Waterfall
+from steptax.app.compute.waterfall_rows import Labels, Source, Waterfall, WaterfallRow
 from steptax.app.errors import IntegrityError, UserError
+from steptax.app.lake.kept import dropped
 from steptax.app.views.bill import NO_STARTS, has_starts, job_waterfall
+from steptax.app.views.bill_events import kept_saves, stops
+from steptax.app.views.extent import step_summary
 from steptax.app.views.fleet_load import FEW_JOBS, by_job, load_jobs
 from steptax.app.views.kept import Kept
 from steptax.app.views.load import LoadedJob
@@ -29,6 +35,8 @@ from steptax.app.views.record_bills import (
     until_its_record,
 )
 from steptax.app.views.sharing import claims_in, may_overlap
+from steptax.app.views.stored import Stored, is_settled, job_versions, record_text
+from steptax.app.views.stored_codec import Codec
 from steptax.app.views.workspace import Workspace
 
 #: Bills kept: they hold no steps, so many fit.
@@ -40,6 +48,8 @@ _cache: OrderedDict[tuple[str, str, str], JobBill] = OrderedDict()
 _of_records: OrderedDict[str, dict[str, tuple[dict[str, Any], JobBill]]] = OrderedDict()
 _KEPT_LAKES = 4
 #: By the version of a lake's rows the bills that were asked for, by job and what it lost.
+_BILL = (JobBill, Waterfall, WaterfallRow, Labels, Source, Timeline, Finding, Lost, Measure)
+_stored: Stored[JobBill] = Stored("bills", Codec(*_BILL, Denominator, Level, State))
 _unchanged: Kept[dict[tuple[str, tuple[Lost, ...]], tuple[dict[str, Any], JobBill]]] = Kept(4)
 _lock = Lock()
 
@@ -121,7 +131,8 @@ def _each_alone(
         if (known := same.get((job["job_id"], lost.get(job["job_id"], ())))) and known[0] is job
     }
     asked = [job for job in told if job["job_id"] not in found]
-    keys = {job["job_id"]: _key(ws, job, folders, lost) for job in asked}
+    versions_of = _versions(ws, asked, folders)
+    keys = {job["job_id"]: _key(ws, job, versions_of, lost) for job in asked}
     with _lock:
         for job_id, key in keys.items():
             if key in _cache:
@@ -129,7 +140,7 @@ def _each_alone(
                 found[job_id] = _cache[key]
     missing = [job for job in asked if job["job_id"] not in found]
     if missing:
-        made = _make(ws, missing, loaded, lost)
+        made = _stored_or_made(ws, missing, keys, loaded, lost)
         found |= made
         with _lock:
             for job_id, one in made.items():
@@ -182,17 +193,52 @@ def of_allocated(bill: Waterfall) -> Waterfall:
     return make_waterfall(replace(bill.source, missing=missing), bill.timeline, frame)
 
 
+def _versions(
+    ws: Workspace, jobs: Sequence[Mapping[str, Any]], folders: Mapping[str, set[str]]
+) -> Callable[[str], list[str]]:
+    """Versions of the rows of each of ``jobs``."""
+    if len(jobs) >= FEW_JOBS:
+        every = [job_versions(ws.lake, name) for name in _ROWS]
+        return lambda job_id: [version(job_id) for version in every]
+    return lambda job_id: [
+        ws.lake.version(name, job_id) if job_id in folders[name] else "-" for name in _ROWS
+    ]
+
+
 def _key(
     ws: Workspace,
     job: Mapping[str, Any],
-    folders: Mapping[str, set[str]],
+    versions: Callable[[str], list[str]],
     lost: Mapping[str, tuple[Lost, ...]],
 ) -> tuple[str, str, str]:
     """Changes when the bill may have: with the job's record, its rows and what others hold."""
     job_id = str(job["job_id"])
-    record = repr(sorted((k, v) for k, v in job.items() if k != "ingested_at_us"))
-    versions = [ws.lake.version(name, job_id) if job_id in folders[name] else "-" for name in _ROWS]
-    return ws.key, job_id, "-".join([record, *versions, repr(lost.get(job_id, ()))])
+    told = [record_text(job), *versions(job_id), repr(lost.get(job_id, ()))]
+    return ws.key, job_id, "-".join(told)
+
+
+def _stored_or_made(
+    ws: Workspace,
+    jobs: Sequence[dict[str, Any]],
+    keys: Mapping[str, tuple[str, str, str]],
+    loaded: Mapping[str, LoadedJob],
+    lost: Mapping[str, tuple[Lost, ...]],
+) -> dict[str, JobBill]:
+    """Bills that are stored beside the lake, and the others, which then are stored too.
+
+    A few jobs are billed as soon as looked up.
+    """
+    if len(jobs) < FEW_JOBS:
+        return _make(ws, jobs, loaded, lost)
+    of_job = {job["job_id"]: keys[job["job_id"]][2] for job in jobs if is_settled(job)}
+    found = _stored.find(ws, of_job)
+    rest = [job for job in jobs if job["job_id"] not in found]
+    if rest:
+        made = _make(ws, rest, loaded, lost)
+        kept = {name: (of_job[name], bill) for name, bill in made.items() if name in of_job}
+        _stored.keep(ws, kept)
+        found |= made
+    return found
 
 
 def _make(
@@ -203,6 +249,9 @@ def _make(
 ) -> dict[str, JobBill]:
     job_ids = [job["job_id"] for job in jobs]
     steps = _tables(ws, "fleet_step_summary", job_ids)
+    for job_id in job_ids:
+        if dropped(ws.lake, "steps", job_id) is not None:
+            steps[job_id] = step_summary(ws, job_id)
     events = {name: rows.to_pylist() for name, rows in _tables(ws, "fleet_events", job_ids).items()}
     made: dict[str, JobBill] = {}
     with_steps = ws.job_ids_with_steps()
@@ -220,7 +269,11 @@ def _make(
         job = to_load[place]
         made[job["job_id"]] = _bill(job, events, steps, one, lost.get(job["job_id"], ()))
     for job in [*alone, *(job for job in to_load if job["job_id"] not in made)]:
-        made[job["job_id"]] = _bill(job, events, steps, None, lost.get(job["job_id"], ()))
+        one_bill = _bill(job, events, steps, None, lost.get(job["job_id"], ()))
+        gone = dropped(ws.lake, "steps", job["job_id"])
+        if gone is not None and one_bill.made is not None:
+            one_bill = replace(one_bill, made=replace(one_bill.made, no_useful=gone.sentence))
+        made[job["job_id"]] = one_bill
     return made
 
 
@@ -238,9 +291,19 @@ def _bill(
     loaded: LoadedJob | None,
     lost: Sequence[Lost] = (),
 ) -> JobBill:
+    told = events.get(str(job["job_id"]), [])
+    one = _of_rows(job, told, steps.get(str(job["job_id"])), loaded, lost)
+    return replace(one, stops=stops(told), saves_us=kept_saves(one.made, told)) if told else one
+
+
+def _of_rows(
+    job: dict[str, Any],
+    told: Sequence[dict[str, Any]],
+    executed: pa.Table | None,
+    loaded: LoadedJob | None,
+    lost: Sequence[Lost],
+) -> JobBill:
     job_id = str(job["job_id"])
-    told = events.get(job_id, [])
-    executed = steps.get(job_id)
     unplaced = ""
     if loaded is not None and loaded.matrix.time_is_relative:
         return JobBill(job_id, reason=RELATIVE_TIME)

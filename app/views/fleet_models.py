@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from steptax.app.compute.burn import Burn
 from steptax.app.compute.fleet_failures import FailureRate
 from steptax.app.compute.fleet_slow import FailSlowRow, Spread
 from steptax.app.compute.fleet_states import GroupRow, StateRow
@@ -97,10 +98,10 @@ class BurnRow:
     period: str
     goodput_slo_ratio: float
     goodput: Measure
-    fast_burn: Measure
-    """Over the newest complete day."""
-    slow_burn: Measure
-    """Over the newest seven."""
+    burns: tuple[Burn, ...]
+    """Over the newest hour, and over the newest six."""
+    week_burn: Measure
+    """Over the newest seven complete days."""
     left_usd: Measure
 
 
@@ -130,8 +131,9 @@ class FleetView:
     """Share of GPU-hours in jobs that are at least a tenth slower than their ideal."""
     waste: Spread
     ettr: Spread
-    ettr_values: tuple[float, ...]
-    waste_values: tuple[float, ...]
+    ettr_values: tuple[tuple[str, float], ...]
+    waste_values: tuple[tuple[str, float], ...]
+    """Of each job for which it is known."""
     places: tuple[Places, ...]
     capacity: Capacity
     burn: tuple[BurnRow, ...]

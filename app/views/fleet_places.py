@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from steptax.app.compute.fleet_offenders import Offender, Placed, offenders
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from steptax.app.compute.fleet_offenders import (
+    Exposures,
+    Offender,
+    Placed,
+    offenders,
+    worst_places,
+)
 from steptax.app.compute.fleet_states import size_class
+from steptax.app.compute.rows import Floats, Ints
 from steptax.app.compute.xid import xid_meaning
-from steptax.app.queries.python_rows import python_rows
 from steptax.app.views.fleet_facts import Facts
 from steptax.app.views.fleet_models import PlaceRow, Places
 from steptax.app.views.kept import Kept
+from steptax.app.views.stored import stored_rows
 from steptax.app.views.workspace import Workspace
 
 HOST, DEVICE = "host", "device"
@@ -23,8 +35,23 @@ NO_PLACES = {
 }
 NO_SAMPLES = "no samples of devices are connected, so that their Xids are unknown"
 
-#: By job the part of its ranks at each place.
-Shares = Mapping[str, Mapping[str, float]]
+
+@dataclass(frozen=True, eq=False)
+class Where:
+    """The part of the ranks of each job at each place, as rows [N]; those of a job add up to 1."""
+
+    rows: Mapping[str, tuple[int, int]]
+    """First row of each job, and the one after its last."""
+    place: Ints
+    """[N] place in ``names``."""
+    share: Floats
+    names: Sequence[str]
+
+    def of(self, job_id: str) -> dict[str, float]:
+        """The places of one job; empty where nobody knows them."""
+        first, end = self.rows.get(job_id, (0, 0))
+        places = (self.names[k] for k in self.place[first:end].tolist())
+        return dict(zip(places, self.share[first:end].tolist(), strict=True))
 
 
 def repeat_offenders(ws: Workspace, facts: Facts) -> tuple[Places, ...]:
@@ -42,28 +69,38 @@ def repeat_offenders(ws: Workspace, facts: Facts) -> tuple[Places, ...]:
 
 
 #: Where the ranks of all jobs ran: a file per job to read.
-_kept: Kept[tuple[Shares, Shares]] = Kept(2)
+_kept: Kept[tuple[Where, Where]] = Kept(2)
 
 
-def _places(ws: Workspace) -> tuple[Shares, Shares]:
+def _places(ws: Workspace) -> tuple[Where, Where]:
     """Ranks by job and host, as they say or as the scheduler does, and by job and device."""
-    hosts = python_rows(ws.engine.run("fleet_hosts"))
-    rows = python_rows(ws.engine.run("fleet_job_devices")) if ws.lake.segments("ranks") else []
-    return _shares(hosts, "host"), _shares(rows, "gpu_uuid")
+    hosts = stored_rows(ws, "fleet_hosts", ("ranks", "jobs"))
+    devices = stored_rows(ws, "fleet_job_devices", ("ranks",))
+    return _where(hosts, "host"), _where(devices, "gpu_uuid")
 
 
-def _shares(rows: Iterable[Mapping[str, Any]], column: str) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in rows:
-        if row[column] is None:
-            continue
-        own = found[row["job_id"]]
-        own[row[column]] = own.get(row[column], 0.0) + row["rank_count"]
-    for own in found.values():
-        whole = sum(own.values())
-        for place, count in own.items():
-            own[place] = count / whole
-    return found
+def _where(rows: pa.Table, column: str) -> Where:
+    """``rows`` are in the order of their jobs."""
+    rows = rows.filter(pc.is_valid(rows[column]))
+    added = rows.group_by(["job_id", column], use_threads=False).aggregate([("rank_count", "sum")])
+    jobs = pc.run_end_encode(added["job_id"].combine_chunks())
+    ends = jobs.run_ends.to_numpy()
+    first = np.append(0, ends[:-1]) if len(ends) else ends
+    ranks = added["rank_count_sum"].to_numpy().astype(np.float64)
+    whole = np.add.reduceat(ranks, first) if len(ends) else ranks
+    coded = added[column].combine_chunks().dictionary_encode()
+    return Where(
+        dict(
+            zip(
+                jobs.values.to_pylist(),
+                zip(first.tolist(), ends.tolist(), strict=True),
+                strict=True,
+            )
+        ),
+        coded.indices.to_numpy().astype(np.int64),
+        ranks / np.repeat(whole, ends - first),
+        coded.dictionary.to_pylist(),
+    )
 
 
 def _named_places(ws: Workspace, facts: Facts) -> dict[str, list[list[dict[str, Any]]]]:
@@ -82,50 +119,77 @@ def _named_places(ws: Workspace, facts: Facts) -> dict[str, list[list[dict[str, 
 
 def _failures(
     kind: str,
-    ranks: Shares,
+    where: Where,
     facts: Facts,
     named: Mapping[str, list[list[dict[str, Any]]]],
 ) -> Places:
-    if not ranks:
+    if not where.rows:
         return Places(kind, FAILURES, (), 0, NO_PLACES[kind])
-    column = "host" if kind == HOST else "gpu_uuid"
-    placed = []
-    for fact in facts.jobs:
-        own = ranks.get(fact.job_id)
-        if not own or not fact.gpu_hours or fact.failures is None:
-            continue
-        failed = named.get(fact.job_id)
-        if failed is None:
-            placed.append(Placed(size_class(fact.gpus), fact.gpu_hours, own, fact.failures))
-            continue
-        at: Counter[str] = Counter()
-        told = 0
-        for places in failed:
-            at_once = {str(p[column]) for p in places if p.get(column)} & own.keys()
-            at.update(at_once)
-            told += bool(at_once)
-        shared = fact.failures - min(told, fact.failures)
-        placed.append(Placed(size_class(fact.gpus), fact.gpu_hours, own, shared, at))
-    if not placed:
+    used = [
+        (fact, where.rows[fact.job_id])
+        for fact in facts.jobs
+        if fact.gpu_hours and fact.failures is not None and fact.job_id in where.rows
+    ]
+    if not used:
         reason = "of no job with known places it is known whether it failed, and its GPU-hours"
         return Places(kind, FAILURES, (), 0, reason)
-    return _rows(kind, FAILURES, offenders(placed), "GPU-hours", {})
+    first = np.array([rows[0] for _, rows in used], dtype=np.int64)
+    count = np.array([rows[1] for _, rows in used], dtype=np.int64) - first
+    start = np.cumsum(count) - count
+    row = np.arange(int(count.sum())) - np.repeat(start - first, count)
+    shared = np.array([fact.failures for fact, _ in used], dtype=np.int64)
+    at = np.zeros(len(row), dtype=np.int64)
+    codes: dict[str, int] = {}
+    if named:
+        column = "host" if kind == HOST else "gpu_uuid"
+        for k, (fact, _) in enumerate(used):
+            if fact.job_id in named:
+                own = where.of(fact.job_id)
+                told, found = _told(named[fact.job_id], column, own)
+                shared[k] -= min(told, int(shared[k]))
+                at[start[k] : start[k] + count[k]] = [found[place] for place in own]
+    exposures = Exposures(
+        np.array(
+            [codes.setdefault(size_class(f.gpus), len(codes)) for f, _ in used], dtype=np.int64
+        ),
+        np.array([fact.gpu_hours for fact, _ in used], dtype=np.float64),
+        shared,
+        np.repeat(np.arange(len(used)), count),
+        where.place[row],
+        where.share[row],
+        at,
+        where.names,
+    )
+    return _rows(kind, FAILURES, worst_places(exposures), "GPU-hours", {})
 
 
-def _fail_slow(kind: str, ranks: Shares, facts: Facts) -> Places:
+def _told(
+    failed: Sequence[Sequence[Mapping[str, Any]]], column: str, own: Mapping[str, float]
+) -> tuple[int, Counter[str]]:
+    """How many failures name where they were, and how often each place of a job is named."""
+    at: Counter[str] = Counter()
+    told = 0
+    for places in failed:
+        at_once = {str(p[column]) for p in places if p.get(column)} & own.keys()
+        at.update(at_once)
+        told += bool(at_once)
+    return told, at
+
+
+def _fail_slow(kind: str, where: Where, facts: Facts) -> Places:
     told = [f for f in facts.slow if f.reason is None]
     if not told:
         reasons = Counter(f.reason for f in facts.slow if f.reason).most_common(1)
         reason = reasons[0][0] if reasons else "no job has per-rank steps"
         return Places(kind, FAIL_SLOW, (), 0, reason)
-    if not ranks:
+    if not where.rows:
         return Places(kind, FAIL_SLOW, (), 0, NO_PLACES[kind])
     placed = []
     for fact in told:
-        own = ranks.get(fact.job_id)
+        own = where.of(fact.job_id)
         if own and fact.gpu_hours:
-            where = [set(e.hosts if kind == HOST else e.devices) for e in fact.episodes if e.ranks]
-            at = Counter(place for places in where for place in places)
+            slow = [set(e.hosts if kind == HOST else e.devices) for e in fact.episodes if e.ranks]
+            at = Counter(place for places in slow for place in places)
             placed.append(Placed(size_class(fact.gpus), fact.gpu_hours, own, at=dict(at)))
     if not placed:
         return Places(kind, FAIL_SLOW, (), 0, NO_PLACES[kind])

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from math import lcm
 from typing import Any
 
 import numpy as np
 
 from steptax.app.compute.apportion import Unit, pieces
+from steptax.app.compute.cents import Amounts
 from steptax.app.compute.cost import exact_usd
 from steptax.app.compute.rows import Flags, Ints
 from steptax.app.compute.waterfall_groups import alike, unstated
@@ -110,6 +112,17 @@ class Records:
         names = [p.period for p in periods]
         cut = Records(parts.job_ids, parts.jobs, start, end, parts.gpus, parts.undated)
         return cut, [names[k] for k in place.tolist()]
+
+    def amounts(self, rates: Mapping[str, Decimal]) -> Amounts:
+        """[N] what each costs at ``rates`` by job; unknown without one, and without time."""
+        own = [rates.get(job) for job in self.job_ids]
+        # Cents of a GPU-microsecond at each price, over one denominator.
+        unit = {r: exact_usd(Fraction(100, _US_PER_S), r) for r in set(own) if r is not None}
+        denominator = lcm(*(cents.denominator for cents in unit.values()))
+        whole = {r: int(cents * denominator) for r, cents in unit.items()}
+        known = np.array([rate is not None for rate in own], dtype=np.bool_) & (self.gpu_us > 0)
+        factor = np.array([0 if rate is None else whole[rate] for rate in own], dtype=object)
+        return Amounts(self.gpu_us.astype(object) * factor * known, denominator, known)
 
     def added_up(
         self, groups: Sequence[str], rates: Mapping[str, Decimal], template: Waterfall

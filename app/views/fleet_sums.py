@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
 from steptax.app.compute.apportion import Unit
 from steptax.app.compute.bill_periods import UNALLOCATED
 from steptax.app.compute.cost import exact_usd
-from steptax.app.compute.waterfall_groups import By, split_periods, total, unstated
+from steptax.app.compute.waterfall_groups import By, at_risk, split_periods, total, unstated
 from steptax.app.compute.waterfall_rows import Waterfall
 from steptax.app.views.fleet_bill_models import FleetGroup, Level
-from steptax.app.views.fleet_groups import HELD_BY_NONE, as_group, close_groups, record_groups
+from steptax.app.views.fleet_groups import HELD_BY_NONE, as_group, close_groups, with_cents
+from steptax.app.views.fleet_job_groups import JobGroups, RecordGroups
 from steptax.app.views.fleet_money import US_PER_S
 from steptax.app.views.fleet_records import Records
 
@@ -22,81 +23,88 @@ from steptax.app.views.fleet_records import Records
 UNITS = {"day": Unit.DAY, "month": Unit.MONTH}
 
 
+@dataclass(frozen=True)
+class Prices:
+    """What bills cost."""
+
+    rates: Mapping[str, Decimal]
+    """Price of each job of which nothing but its record is known, USD per GPU-hour."""
+    one: Decimal | None = None
+    """The price of every job where they all have the same. Bills come without a cost then."""
+    costs: Mapping[str, Mapping[str, Fraction]] | None = None
+    """By period and job what a provider charged."""
+
+
 def groups_of(
     bills: Sequence[Waterfall],
     records: Records,
-    rates: Mapping[str, Decimal],
+    prices: Prices,
     template: Waterfall,
     level: Level,
     tz: str,
-    costs: Mapping[str, Mapping[str, Fraction]] | None,
-) -> tuple[tuple[FleetGroup, ...], FleetGroup | None]:
+) -> tuple[Sequence[FleetGroup], FleetGroup | None]:
     """The bills by group, and their sum; all cents add up in every direction.
 
-    ``records`` are beside ``bills``, at ``rates`` by job; each of them would be like ``template``.
+    ``records`` are beside ``bills``; each of them would be like ``template``.
     """
     if level == "job" and len(records):
-        return _by_job(bills, records, rates, template)
+        return _by_job(bills, records, prices, template)
+    one, rates = prices.one, {} if prices.one is not None else prices.rates
     members: dict[str, list[Waterfall]] = defaultdict(list)
     unit = UNITS.get(level)
     label: By = "period" if unit else "job_id" if level == "job" else level  # type: ignore[assignment]
     for bill in bills:
-        for part in [bill] if unit is None else _split(bill, unit, tz, costs):
+        for part in [bill] if unit is None else _split(bill, unit, tz, prices.costs):
             members[getattr(part.labels, label) or unstated(level)].append(part)
     own, names = (records, records.labels(level)) if unit is None else records.cut(unit, tz)
     for name, added in own.added_up(names, rates, template).items():
         members[name] += added
     if not members:
         return (), None
-    sums = {name: _sum(own) for name, own in members.items()}
+    sums = {name: _sum(own, one) for name, own in members.items()}
     # Cutting by time loses what would be lost at the end of a job.
     all_ = [""] * len(records)
     everything = [part for own in members.values() for part in own]
     each = [*bills, *(b for own in records.added_up(all_, {}, template).values() for b in own)]
-    grand = replace(_sum(everything), at_risk=total(each).at_risk)
+    grand = replace(_sum(everything, one), at_risk=at_risk(each))
     if unit is None:
         order = sorted(sums, key=lambda n: (n == HELD_BY_NONE, -sums[n].total_gpu_us, n))
     else:
         order = sorted(sums)
     closed = close_groups([sums[name] for name in order], grand)
     groups = tuple(
-        as_group(name, bill, members[name], grand)
+        as_group(name, bill, members[name], grand, is_priced=one is not None)
         for name, bill in zip(order, closed.groups, strict=True)
     )
-    return groups, as_group("total", closed.total, everything, grand)
+    return groups, as_group("total", closed.total, everything, grand, is_priced=one is not None)
 
 
 def _by_job(
-    bills: Sequence[Waterfall],
-    records: Records,
-    rates: Mapping[str, Decimal],
-    template: Waterfall,
-) -> tuple[tuple[FleetGroup, ...], FleetGroup]:
-    """A group per job; those of ``records`` are made after one of them."""
-    added = records.added_up([""] * len(records), rates, template)[""]
+    bills: Sequence[Waterfall], records: Records, prices: Prices, template: Waterfall
+) -> tuple[Sequence[FleetGroup], FleetGroup]:
+    """A group per job, made when it is looked at; those of ``records`` after one of them."""
+    one, rates = prices.one, prices.rates
+    every = [""] * len(records)
+    added = records.added_up(every, {} if one is not None else rates, template)[""]
     everything = [*bills, *added]
-    grand = _sum(everything)
-    sums = [_sum([bill]) for bill in bills]
+    grand = _sum(everything, one)
+    amounts = records.amounts(rates)
+    priced = list(bills)
+    if one is not None:
+        priced = [bill.priced(exact_usd(bill.total_gpu_us / US_PER_S, one)) for bill in bills]
+    closed = close_groups(priced, grand, amounts)
+    names = [str(bill.labels.job_id or unstated("job")) for bill in bills]
+
+    def made(k: int) -> FleetGroup:
+        cents = {row.bucket: row.usd for row in closed.groups[k].rows}
+        bill = with_cents(total([bills[k]]), cents)
+        return as_group(names[k], bill, [bills[k]], grand, is_priced=one is not None)
+
     us = records.gpu_us.tolist()
-    # What a GPU-microsecond costs at each price.
-    unit = {rate: exact_usd(Fraction(1, US_PER_S), rate) for rate in set(rates.values())}
-    exact = [
-        unit[rates[job]] * held if held and job in rates else None
-        for job, held in zip(records.job_ids, us, strict=True)
-    ]
-    closed = close_groups(sums, grand, exact)
-    told = [
-        as_group(str(bill.labels.job_id or unstated("job")), group, [bill], grand)
-        for bill, group in zip(bills, closed.groups, strict=True)
-    ]
-    made = record_groups(records.job_ids, us, closed.records, template, grand)
-    whole = [*(bill.total_gpu_us for bill in bills), *us]
-    order = sorted(
-        zip(whole, [*told, *made], strict=True),
-        key=lambda pair: (pair[1].name == HELD_BY_NONE, -pair[0], pair[1].name),
-    )
-    groups = tuple(group for _, group in order)
-    return groups, as_group("total", closed.total, everything, grand)
+    known = amounts.known
+    like = RecordGroups(records.job_ids, us, closed.records, known, template, grand)
+    groups = JobGroups(names, [int(bill.total_gpu_us) for bill in bills], made, like)
+    return groups, as_group("total", closed.total, everything, grand, is_priced=one is not None)
 
 
 def _split(
@@ -131,8 +139,14 @@ def _split(
     ]
 
 
-def _sum(bills: Sequence[Waterfall]) -> Waterfall:
-    """Their sum, with the cost of those whose cost is known, if it is of any."""
+def _sum(bills: Sequence[Waterfall], one: Decimal | None = None) -> Waterfall:
+    """Their sum, with the cost of those whose cost is known, if it is of any.
+
+    With ``one`` the bills have no cost yet: each would be at that price per GPU-hour.
+    """
+    if one is not None:
+        found = total(bills)
+        return found.priced(exact_usd(found.total_gpu_us / US_PER_S, one))
     if any(bill.total_usd is not None for bill in bills):
         bills = [
             bill.priced(Fraction(0)) if bill.total_usd is None and bill.total_gpu_us else bill

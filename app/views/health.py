@@ -9,9 +9,10 @@ from typing import Any
 
 from steptax.app.format import format_age
 from steptax.app.lake.commits import Commit
+from steptax.app.lake.kept import dropped
 from steptax.app.schema import TABLES
+from steptax.app.views.health_models import HealthView, SourceRow
 from steptax.app.views.liveness import SILENT_S
-from steptax.app.views.models import HealthView, SourceRow
 from steptax.app.views.sampling import gap_warnings, sample_gaps
 from steptax.app.views.workspace import Workspace
 
@@ -56,9 +57,15 @@ def health_view(ws: Workspace, *, now_us: int | None = None) -> HealthView:
         {name: len(ws.lake.segments(name)) for name in TABLES},
         tuple(rejects),
         recorders,
-        (*warnings, *gap_warnings(gaps)),
+        (*warnings, *_dropped(ws), *gap_warnings(gaps)),
         gaps,
     )
+
+
+def _dropped(ws: Workspace) -> tuple[str, ...]:
+    """What retention took, by table."""
+    found = (dropped(ws.lake, name) for name in TABLES)
+    return tuple(f"{one.table}: {one.sentence}" for one in found if one is not None)
 
 
 def _imports(ws: Workspace, now_us: int) -> tuple[SourceRow, ...]:

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from steptax.app.compute.history import History, history, waiting_ratio
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.rows import Ints
+from steptax.app.lake.kept import dropped
 from steptax.app.schema.rollups import WINDOW_STEPS
 from steptax.app.views.extent import is_big
-from steptax.app.views.models import HeatMap, Series
+from steptax.app.views.job_models import HeatMap, Series
 from steptax.app.views.shape import heat_map, thin_series
 from steptax.app.views.workspace import Workspace
 
@@ -52,6 +53,8 @@ class HistoryView:
     heat: HeatMap
     series: Series
     ranks: tuple[HistoryRank, ...]
+    note: str | None = None
+    """Which of the rows behind it are gone."""
 
 
 def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
@@ -78,6 +81,7 @@ def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
     )
     level = _level(times)
     listed = _listed(found, places, level)
+    gone = dropped(ws.lake, "steps", job_id)
     unit = "units" if ws.job(job_id).get("time_basis") == "relative" else "ms"
     return HistoryView(
         job_id,
@@ -89,6 +93,7 @@ def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
         heat_map(found.excess_us.T, found.ranks.astype(np.int64), found.blocks.astype(np.int64)),
         _series(times),
         listed,
+        None if gone is None else gone.sentence,
     )
 
 

@@ -24,11 +24,7 @@ from steptax.app.views.coverage import build_coverage
 from steptax.app.views.fleet_jobs import devices_lost, job_bills
 from steptax.app.views.job_bill_metrics import bill_metrics
 from steptax.app.views.job_metrics import job_metrics
-from steptax.app.views.jobs import analyse_job, hours_of_all_steps, whole_hours
-from steptax.app.views.ledger import ledger_lines, ledger_note
-from steptax.app.views.links import with_links
-from steptax.app.views.load import LoadedJob, load_job, load_step
-from steptax.app.views.models import (
+from steptax.app.views.job_models import (
     FloatArray,
     Grid,
     JobHeader,
@@ -37,7 +33,12 @@ from steptax.app.views.models import (
     Series,
     StepTimeline,
 )
-from steptax.app.views.price import dollars, price_view
+from steptax.app.views.job_price import job_price
+from steptax.app.views.jobs import analyse_job, hours_of_all_steps, whole_hours
+from steptax.app.views.ledger import ledger_lines, ledger_note
+from steptax.app.views.links import with_links
+from steptax.app.views.load import LoadedJob, load_job, load_step
+from steptax.app.views.price import dollars
 from steptax.app.views.printed import beside, our_figures
 from steptax.app.views.reports import job_reports
 from steptax.app.views.shape import grid, heat_map, thin_series
@@ -60,6 +61,8 @@ def job_view(
 ) -> JobView:
     """Everything that is shown of ``job_id`` over its last ``last_steps`` steps (None: all).
 
+    A connected bill or list price wins over the given ``price`` (``job_price``).
+
     Raises NotFoundError for an unknown job or one without steps; UserError for an unknown ideal.
     """
     now = time.time_ns() // 1000 if now_us is None else now_us
@@ -67,8 +70,9 @@ def job_view(
     loaded = load_job(ws, ws.job(job_id), last_steps=last_steps)
     result = with_links(ws, loaded, analyse_stragglers(loaded.matrix, ideal=check_ideal(ideal)))
     sound, _ = without_inconsistent(loaded.matrix)
+    cost = job_price(ws, job_id, price, price_note)
+    price = cost.usd_per_gpu_hour
     ledger = step_ledger(sound, price)
-    cost = price_view(price, price_note)
     coverage = build_coverage(ws, loaded, result, now_us=now)
     bill = job_bill(ws, loaded, price, devices_lost(ws, loaded.job))
     metrics = job_metrics(loaded, result, ledger, cost)

@@ -84,6 +84,7 @@ def _culprit_metrics(result: StragglerResult, *, relative: bool) -> dict[str, Me
         reason = {
             Kind.STAGE: "the stage as a whole is heavier, no single rank of it",
             Kind.MOVING: "a different rank is slow from step to step",
+            Kind.SELDOM: "one rank is slow in too few steps to be slow for good",
             Kind.PASSED: "one rank was slow for a while, and none is for good",
             Kind.NONE: "no rank is slow for good",
         }.get(verdict.kind, verdict.text)

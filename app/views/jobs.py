@@ -15,13 +15,12 @@ from steptax.app.compute.steps import without_inconsistent
 from steptax.app.compute.straggler import analyse_stragglers
 from steptax.app.compute.straggler_result import StragglerResult
 from steptax.app.views.card import dominant_loss
-from steptax.app.views.fleet_jobs import job_bills
+from steptax.app.views.executive_models import JobSummary
 from steptax.app.views.fleet_load import load_jobs
 from steptax.app.views.job_metrics import job_metrics
 from steptax.app.views.ledger import ledger_lines
 from steptax.app.views.links import with_links
 from steptax.app.views.load import LoadedJob, load_job
-from steptax.app.views.models import JobSummary
 from steptax.app.views.price import dollars, price_view
 from steptax.app.views.record_bills import NO_DEVICES, JobBill
 from steptax.app.views.workspace import Workspace
@@ -96,17 +95,6 @@ def _keep(ws: Workspace, key: tuple[str, str, str], loaded: LoadedJob) -> Analys
         while len(_cache) > KEPT_ANALYSES:
             _cache.popitem(last=False)
     return found
-
-
-def job_summaries(ws: Workspace, *, price: Decimal | None) -> tuple[JobSummary, ...]:
-    """All jobs, newest start first."""
-    jobs = ws.jobs()
-    analysed = analyse_jobs(ws, jobs)
-    bills = job_bills(ws, jobs, steps_of(analysed))
-    return tuple(
-        summarise(job, one, bill, price=price)
-        for job, one, bill in zip(jobs, analysed, bills, strict=True)
-    )
 
 
 def steps_of(analysed: Sequence[Analysed | None]) -> dict[str, LoadedJob]:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+#: A result that goes out of date while it is made is made anew after so many times what it took:
+#: however many ask, it takes half of a processor at most.
+REST = 1.0
+#: Who asks while another makes it anew gets the one before, if that is not older. Seconds.
+PATIENCE_S = 10.0
 
 
 class Kept(Generic[T]):
@@ -32,4 +41,98 @@ class Kept(Generic[T]):
             self._found[key] = made
             while len(self._found) > self._most:
                 self._found.popitem(last=False)
+        return made
+
+
+@dataclass
+class _Newest(Generic[T]):
+    """The newest result of a question. The lock is held by who makes the next one."""
+
+    making: Lock = field(default_factory=Lock)
+    made: tuple[T, str, float, float] | None = None
+    """Result, version, when it was begun and what it took, in seconds."""
+
+
+class Latest(Generic[T]):
+    """The newest result of each question, of data that may grow by the second.
+
+    At most one reader makes a result at a time, and the old one is dropped. What ``is_live`` says
+    of is made anew every ``every_s`` even where the data is the same, and no sooner than ``REST``
+    times what it took even where it is not. Anything else is made anew when its version changes.
+    """
+
+    def __init__(
+        self, most: int, is_live: Callable[[T], bool], every_s: float, *, rest: float = REST
+    ) -> None:
+        self._most = most
+        self._is_live = is_live
+        self._every_s = every_s
+        self._rest = rest
+        self._entries: OrderedDict[Hashable, _Newest[T]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable, version: str, make: Callable[[], T]) -> T:
+        """The result of ``key`` for ``version`` of its data.
+
+        The key names the lake as its reader sees it (``Workspace.key``).
+        """
+        with self._lock:
+            entry = self._entries.setdefault(key, _Newest())
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._most:
+                self._entries.popitem(last=False)
+        made = entry.made
+        if made is not None and self._holds(made, version, self._rest * made[3]):
+            return made[0]
+        is_patient = made is not None and self._holds(made, version, PATIENCE_S)
+        if not entry.making.acquire(blocking=not is_patient):
+            assert made is not None
+            return made[0]
+        try:
+            made = entry.made  # perhaps by another while this one waited
+            if made is not None and self._holds(made, version, self._rest * made[3]):
+                return made[0]
+            begun_s = time.monotonic()
+            result = make()
+            entry.made = result, version, begun_s, time.monotonic() - begun_s
+            return result
+        finally:
+            entry.making.release()
+
+    def _holds(self, made: tuple[T, str, float, float], version: str, rest_s: float) -> bool:
+        result, of_version, begun_s, took_s = made
+        if not self._is_live(result):
+            return version == of_version
+        age_s = time.monotonic() - begun_s - took_s
+        return age_s < rest_s or (version == of_version and age_s < self._every_s)
+
+
+class OfView:
+    """What is made of a view, kept as long as the view itself: whoever holds it may have both.
+
+    So nothing is told to anybody who was not given the view, and nothing outlives it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._made: dict[int, OrderedDict[Hashable, Any]] = {}
+        self._lock = Lock()
+
+    def get(self, view: object, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` gives, of ``view`` and ``key``; of one view the last few keys are kept."""
+        with self._lock:
+            if id(view) not in self._made:
+                self._made[id(view)] = OrderedDict()
+                # Before its number can be that of another object.
+                weakref.finalize(view, self._made.pop, id(view), None)
+            kept = self._made[id(view)]
+            if key in kept:
+                kept.move_to_end(key)
+                found: T = kept[key]
+                return found
+        made = make()
+        with self._lock:
+            kept[key] = made
+            while len(kept) > self._most:
+                kept.popitem(last=False)
         return made

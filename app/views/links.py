@@ -15,6 +15,8 @@ from steptax.app.compute.straggler_result import Kind, StragglerResult, Verdict
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.workspace import Workspace
 
+#: Verdicts beside which a slow link may be the one to name.
+_NOBODY_FOR_GOOD = (Kind.NONE, Kind.MOVING, Kind.SELDOM, Kind.PASSED)
 _BOUND = (
     "an upper bound: the transfer, less what the collectives would take at the speed of the other "
     "links; a collective that is not bound by its slowest link gains less"
@@ -53,7 +55,7 @@ def judged(
         return replace(result, verdict=replace(verdict, notes=(*verdict.notes, *notes)))
     excess_us = None if transfer_us is None else transfer_us * worst.saved_ratio
     costly = excess_us is not None and excess_us >= rules.worker_excess_ratio * step_us
-    if verdict.kind not in (Kind.NONE, Kind.MOVING, Kind.PASSED) or not costly or excess_us is None:
+    if verdict.kind not in _NOBODY_FOR_GOOD or not costly or excess_us is None:
         more = (_rank_text(worst, None, None), *notes)
         return replace(result, verdict=replace(verdict, notes=(*verdict.notes, *more)))
     ranks = tuple(one.ranks[0] for one in found.ranks)

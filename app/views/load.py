@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from steptax.app.compute.steps import StepMatrix, build_matrix
 from steptax.app.errors import NotFoundError
+from steptax.app.lake.kept import dropped
 from steptax.app.views.extent import step_numbers, step_span
 from steptax.app.views.models import Window
 from steptax.app.views.workspace import Workspace
@@ -64,6 +65,15 @@ def load_job(ws: Workspace, job: dict[str, Any], *, last_steps: int | None) -> L
     job_id = job["job_id"]
     places = {row["rank"]: row for row in ws.engine.run("rank_places", job_id=job_id).to_pylist()}
     span = step_span(ws, job_id)
+    gone = dropped(ws.lake, "steps", job_id)
+    if gone is not None:
+        if not ws.lake.segments("steps", job_id):
+            raise NotFoundError(
+                f"job {job_id!r} has no raw rows of steps any more: {gone.sentence}",
+                where=str(ws.root),
+                hint="its whole history is told from them",
+            )
+        return _from_what_is_left(ws, job, places, span, last_steps, gone.sentence)
     if span["row_count"]:
         return _from_steps(ws, job, places, span, last_steps)
     if ws.lake.segments("ops", job_id):
@@ -98,8 +108,27 @@ def _from_steps(
             f"the last {affordable:,} of {span['steps']:,} steps: all of them are more than "
             f"{MAX_ROWS:,} rank rows"
         )
-    rows = ws.engine.run("step_rows", job_id=job["job_id"], first_step=begin, last_step=last)
+    rows = ws.engine.run("step_cells", job_id=job["job_id"], first_step=begin, last_step=last)
     return from_rows(job, rows, places, span, Window(begin, last, first, last, note))
+
+
+def _from_what_is_left(
+    ws: Workspace,
+    job: dict[str, Any],
+    places: dict[int, dict[str, Any]],
+    whole: dict[str, Any],
+    last_steps: int | None,
+    note: str,
+) -> LoadedJob:
+    """The newest steps of a job whose older rows were dropped; ``whole`` is its whole extent."""
+    left = ws.engine.run("step_span", job_id=job["job_id"]).to_pylist()[0]
+    numbers = ws.engine.run("step_numbers", job_id=job["job_id"])["step"].to_numpy()
+    affordable = max(1, MAX_ROWS // max(1, int(left["ranks"])))
+    count = min(len(numbers), affordable, len(numbers) if last_steps is None else last_steps)
+    begin, last = int(numbers[-count]), int(numbers[-1])
+    rows = ws.engine.run("step_cells", job_id=job["job_id"], first_step=begin, last_step=last)
+    window = Window(begin, last, int(whole["first_step"]), int(whole["last_step"]), note)
+    return from_rows(job, rows, places, {**left, "ranks": whole["ranks"]}, window)
 
 
 def from_rows(
@@ -195,7 +224,7 @@ def load_step(ws: Workspace, job_id: str, step: int) -> LoadedJob:
     """Load one step of ``job_id``; NotFoundError when it has no such step."""
     job = ws.job(job_id)
     places = {row["rank"]: row for row in ws.engine.run("rank_places", job_id=job_id).to_pylist()}
-    rows = ws.engine.run("step_rows", job_id=job_id, first_step=step, last_step=step)
+    rows = ws.engine.run("step_cells", job_id=job_id, first_step=step, last_step=step)
     window = Window(step, step, step, step)
     if rows.num_rows:
         columns = _arrays(rows, ("step", "rank", *_COLUMNS))
@@ -204,8 +233,10 @@ def load_step(ws: Workspace, job_id: str, step: int) -> LoadedJob:
         rows = ws.engine.run("op_steps", job_id=job_id)
         rows = rows.filter(pc.equal(rows["step"], step))
         if not rows.num_rows:
+            gone = dropped(ws.lake, "steps", job_id)
+            told = f": {gone.sentence}" if gone and gone.first <= step <= gone.last else ""
             raise NotFoundError(
-                f"job {job_id!r} has no step {step}",
+                f"job {job_id!r} has no {'raw rows of ' if told else ''}step {step}{told}",
                 where=str(ws.root),
                 hint="choose a step of the window that is shown",
             )

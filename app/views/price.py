@@ -38,7 +38,7 @@ def dollars(
 ) -> Measure:
     """``gpu_hours`` (or GPU-hours per time) at ``price``; missing with its reason without one."""
     if price.usd_per_gpu_hour is None:
-        return Measure.missing(unit, NO_PRICE, level=gpu_hours.level)
+        return Measure.missing(unit, price.no_price or NO_PRICE, level=gpu_hours.level)
     rate = float(price.usd_per_gpu_hour)
     return gpu_hours.map(lambda hours: hours * rate, unit, "price", *inputs)
 

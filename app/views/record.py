@@ -10,9 +10,10 @@ from steptax.app.compute.measure import Measure
 from steptax.app.metrics import check_metrics
 from steptax.app.views.bill import bill_of, note_of, without_bill
 from steptax.app.views.fleet_jobs import job_bills
+from steptax.app.views.job_price import job_price
 from steptax.app.views.jobs import whole_hours
 from steptax.app.views.models import Bill, Price
-from steptax.app.views.price import dollars, price_view
+from steptax.app.views.price import dollars
 from steptax.app.views.workspace import Workspace
 
 NO_CARD = "who is slow, and why, cannot be told without per-rank steps"
@@ -34,7 +35,8 @@ def record_view(
 ) -> RecordView:
     """The bill of ``job_id`` as ``steptax ledger`` has it. Raises NotFoundError for no such job."""
     job = ws.job(job_id)
-    cost = price_view(price, price_note)
+    cost = job_price(ws, job_id, price, price_note)
+    price = cost.usd_per_gpu_hour
     (one,) = job_bills(ws, [job])
     if one.bill is None:
         bill = without_bill(one.reason)

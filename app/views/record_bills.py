@@ -83,6 +83,10 @@ class JobBill:
     lost: tuple[Lost, ...] = ()
     """Devices that its record claims and the bill of another job holds."""
     held: Held | None = None
+    stops: tuple[tuple[str, str | None], ...] = ()
+    """Failures and evictions that its events tell, with the ranks that each names."""
+    saves_us: tuple[int, ...] = ()
+    """When checkpoints were saved that were kept."""
 
     @property
     def is_known(self) -> bool:
@@ -147,8 +151,11 @@ def record_bill(job: dict[str, Any]) -> JobBill:
     job_id = str(job["job_id"])
     if job.get("time_basis") == "relative":
         return JobBill(job_id, reason=RELATIVE_TIME)
+    start, end, gpus = job.get("start_us"), job.get("end_us"), job.get("world_size")
+    if start is not None and end is not None and gpus and 0 <= end - start <= LONGEST_US:
+        return JobBill(job_id, held=Held(job, start, end, gpus))  # nearly all of them
     told = until_its_record(job)
-    start, end, gpus = told.get("start_us"), told.get("end_us"), told.get("world_size")
+    end = told.get("end_us")
     if gpus == 0:
         return JobBill(job_id, reason=NO_DEVICES)
     if start is not None and end is not None:

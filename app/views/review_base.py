@@ -16,16 +16,26 @@ from numpy.typing import NDArray
 from steptax.app.compute.attempt_layer import State
 from steptax.app.compute.job_days import DAY_US, JobDays, Stretches, job_days
 from steptax.app.compute.rows import Flags, Ints
+from steptax.app.memory import building
 from steptax.app.views.fleet_jobs import job_bills
-from steptax.app.views.jobs import analyse_jobs, steps_of
 from steptax.app.views.record_bills import NO_DEVICES, JobBill
-from steptax.app.views.review_facts import StepFacts, step_facts
+from steptax.app.views.review_facts import StepFacts
+from steptax.app.views.step_facts import facts_of
 from steptax.app.views.workspace import Workspace
 
 #: Reviews kept; one holds two hundred bytes or so per job and day.
 KEPT = 4
-_ROWS = ("steps", "ops", "events", "ranks", "jobs", "printed_metrics", "reported_scores")
-_COUNTED = (State.SPLIT, State.WHOLE, State.UNRECORDED)
+_ROWS = (
+    "steps",
+    "ops",
+    "events",
+    "ranks",
+    "jobs",
+    "printed_metrics",
+    "reported_scores",
+    "link_probes",
+    "device_samples",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +47,8 @@ class ReviewBase:
     steps: Mapping[int, StepFacts]
     """By place of the job, of those with steps."""
     days: JobDays
+    held: Stretches
+    """The time of all jobs whose time is known, of which ``days`` are the sums."""
     undated_us: Ints
     """[J] GPU-microseconds of jobs without a bill, whose recorded steps tell how long they ran."""
     hours_known: Flags
@@ -44,6 +56,8 @@ class ReviewBase:
     save_job: Ints
     """[S] checkpoints kept: their job, and their day."""
     save_day: Ints
+    version: str
+    """Of what it rests on."""
 
     @cached_property
     def held_us(self) -> Ints:
@@ -96,7 +110,8 @@ def review_base(ws: Workspace) -> ReviewBase:
         if known is not None and known[0] == version:
             _cache.move_to_end(ws.key)
             return known[1]
-    made = _make(ws)
+    with building():
+        made = _make(ws, version)
     with _lock:
         _cache[ws.key] = version, made
         _cache.move_to_end(ws.key)
@@ -105,22 +120,23 @@ def review_base(ws: Workspace) -> ReviewBase:
     return made
 
 
-def _make(ws: Workspace) -> ReviewBase:
+def _make(ws: Workspace, version: str) -> ReviewBase:
     jobs = ws.jobs()
-    analysed = analyse_jobs(ws, jobs)
-    # Their steps are in memory now: the bills need not load them again.
-    bills = job_bills(ws, jobs, steps_of(analysed))
-    facts = {
-        k: step_facts(jobs[k], one, bills[k]) for k, one in enumerate(analysed) if one is not None
-    }
+    own = facts_of(ws, jobs)
+    bills = job_bills(ws, jobs)
+    facts = {k: own[job["job_id"]] for k, job in enumerate(jobs) if job["job_id"] in own}
     undated_us = np.zeros(len(jobs), dtype=np.int64)
     known = np.array([b.is_known or b.reason == NO_DEVICES for b in bills], dtype=np.bool_)
-    for k, own in facts.items():
-        if not known[k] and own.is_timed:
-            known[k], undated_us[k] = True, round(own.recorded_us)
-    place = {str(row["job_id"]): k for k, row in enumerate(jobs)}
-    days = job_days(*_stretches(bills))
-    return ReviewBase(jobs, bills, facts, days, undated_us, known, *_saves(ws, bills, place))
+    for k, told in facts.items():
+        if not known[k] and told.is_timed:
+            known[k], undated_us[k] = True, round(told.recorded_us)
+    held, undated = _stretches(bills)
+    days = job_days(held, undated)
+    if len(undated):
+        dated = ~np.isin(held.job, undated)
+        columns = (held.job, held.start_us, held.end_us, held.gpus, held.state)
+        held = Stretches(*(column[dated] for column in columns))
+    return ReviewBase(jobs, bills, facts, days, held, undated_us, known, *_saves(bills), version)
 
 
 def _stretches(bills: Sequence[JobBill]) -> tuple[Stretches, Ints]:
@@ -150,21 +166,8 @@ def _stretches(bills: Sequence[JobBill]) -> tuple[Stretches, Ints]:
     ), undated
 
 
-def _saves(ws: Workspace, bills: Sequence[JobBill], place: dict[str, int]) -> tuple[Ints, Ints]:
-    """Checkpoints that were kept: those after a step that was not rolled back."""
-    rows = ws.engine.run("fleet_saves")
-    owners, at = rows["job_id"].to_pylist(), np.asarray(rows["start_us"].to_numpy(), np.int64)
-    known = np.array([place.get(name, -1) for name in owners], dtype=np.int64)
-    keep = known >= 0
-    for k in set(known[keep].tolist()):
-        mine = np.flatnonzero(known == k)
-        bill = bills[k].made
-        if bill is None or bill.timeline is None:
-            continue
-        line = bill.timeline
-        steps = np.isin(line.state, (*_COUNTED, State.LOST))
-        order = np.argsort(line.start_us[steps], kind="stable")
-        starts, states = line.start_us[steps][order], line.state[steps][order]
-        before = np.searchsorted(starts, at[mine], side="left") - 1
-        keep[mine] = (before >= 0) & (states[before] != State.LOST) if len(starts) else True
-    return known[keep], at[keep] // DAY_US
+def _saves(bills: Sequence[JobBill]) -> tuple[Ints, Ints]:
+    """Checkpoints that were kept: the place of the job of each, and its day."""
+    found = [(k, us) for k, one in enumerate(bills) for us in one.saves_us]
+    job = np.array([k for k, _ in found], dtype=np.int64)
+    return job, np.array([us for _, us in found], dtype=np.int64) // DAY_US

@@ -14,8 +14,8 @@ from steptax.app.compute.waterfall_groups import unstated
 from steptax.app.format import format_measure, format_share, format_usd, format_value
 from steptax.app.metrics import check_metrics
 from steptax.app.views.budget import BudgetView
+from steptax.app.views.executive_models import JobSummary
 from steptax.app.views.fleet_bill_models import jobs_text
-from steptax.app.views.models import JobSummary
 from steptax.app.views.review_jobs import ReviewJobs
 from steptax.app.views.review_models import FixFirst, Link, ReviewCard, SilentSource, WeekRow
 from steptax.app.views.review_money import Review
@@ -194,9 +194,9 @@ def _unknown_since(
     late = [one for one in silent if last is None or one.since_us // 86_400_000_000 <= last]
     if not late:
         return dict(values)
-    said = late[0].text
+    said = late[0].since
     return {
-        name: Measure.missing(m.unit, said, level=m.level)
+        name: Measure.missing(m.unit, late[0].text, level=m.level)
         if m.value is None
         else Measure(
             m.value, m.unit, m.low, m.high, m.level, m.inputs, (*m.warnings, said), m.reason
@@ -230,7 +230,8 @@ def _straggler(jobs: ReviewJobs, first: JobSummary) -> FixFirst:
     return FixFirst(
         what=f"job {first.job_id}",
         worth=_worth(worth, first.recoverable_gpu_hours, jobs),
-        why=f"{first.culprit or 'a slow rank'} holds the others up; {first.dominant_cause}"
+        why=f"{first.culprit or 'a slow rank'} holds the others up; "
+        + _why(facts.culprit_cause, first)
         + (f"; tax {first.trend} in its last quarter" if first.trend else ""),
         action=facts.action,
         job_id=first.job_id,
@@ -239,6 +240,10 @@ def _straggler(jobs: ReviewJobs, first: JobSummary) -> FixFirst:
         worth_gpu_hours=first.recoverable_gpu_hours,
         per_day_usd=per_day,
     )
+
+
+def _why(cause: str | None, first: JobSummary) -> str:
+    return first.dominant_cause if cause is None else f"cause: {cause}"
 
 
 def _worth(usd: Measure, hours: Measure, jobs: ReviewJobs) -> str:

@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from steptax.app.compute.cause_model import Diagnosis, Scope
+from steptax.app.compute.fleet_slow import SlowFact
 from steptax.app.compute.ledger import Ledger
 from steptax.app.compute.straggler_result import StepTable
 from steptax.app.format import format_share
 from steptax.app.views.actions import next_action
+from steptax.app.views.executive_models import JobSummary
 from steptax.app.views.job_bill_metrics import tokens_of
 from steptax.app.views.jobs import Analysed, summarise
-from steptax.app.views.models import JobSummary
 from steptax.app.views.record_bills import JobBill
+from steptax.app.views.slow_facts import cause_text, slow_fact
 
 #: The newest part of a job's steps that the trend of its tax holds against those before.
 LATE_RATIO = 0.25
@@ -53,6 +56,12 @@ class StepFacts:
     tokens: float
     has_loss: bool
     world_size: int
+    slow: SlowFact
+    """What the fleet page counts of it."""
+    cause: str | None
+    """What was diagnosed of the largest loss; None where no cause is named."""
+    culprit_cause: str | None
+    """The same of what is slow in one place, and not in all."""
 
     @property
     def is_timed(self) -> bool:
@@ -65,8 +74,8 @@ class StepFacts:
         return float(self.ledger.paid_gpu_us)
 
 
-def step_facts(job: dict[str, Any], analysed: Analysed, bill: JobBill) -> StepFacts:
-    """The facts of ``job``, a row of ``ws.jobs()``."""
+def step_facts(job: dict[str, Any], analysed: Analysed, diagnosis: Diagnosis) -> StepFacts:
+    """The facts of ``job``, a row of ``ws.jobs()``; they rest on its steps, and not on its bill."""
     loaded, result = analysed.loaded, analysed.result
     row = analysed.ledger.row("straggler_wait")
     share = result.recoverable_ratio.value
@@ -80,7 +89,7 @@ def step_facts(job: dict[str, Any], analysed: Analysed, bill: JobBill) -> StepFa
         culprit = f"pipeline stage {result.verdict.stage}"
     timed = not (loaded.matrix.time_is_relative or loaded.world_is_unknown)
     return StepFacts(
-        summary=summarise(job, analysed, bill, price=None),
+        summary=summarise(job, analysed, JobBill(str(job["job_id"])), price=None),
         ledger=analysed.ledger,
         is_relative=loaded.matrix.time_is_relative,
         world_is_unknown=loaded.world_is_unknown,
@@ -98,6 +107,9 @@ def step_facts(job: dict[str, Any], analysed: Analysed, bill: JobBill) -> StepFa
         tokens=tokens_of(loaded) or 0.0,
         has_loss=loaded.matrix.loss is not None,
         world_size=loaded.matrix.world_size,
+        slow=slow_fact(analysed, diagnosis),
+        cause=cause_text(diagnosis.findings),
+        culprit_cause=cause_text([f for f in diagnosis.findings if f.scope is not Scope.JOB]),
     )
 
 

@@ -17,9 +17,10 @@ from steptax.app.compute.ledger import Ledger
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.rows import Flags, Floats, Ints
 from steptax.app.compute.waterfall_groups import unstated
+from steptax.app.views.executive_models import JobSummary
 from steptax.app.views.fleet_groups import HELD_BY_NONE
 from steptax.app.views.jobs import NO_STEPS
-from steptax.app.views.models import JobSummary, Price
+from steptax.app.views.models import Price
 from steptax.app.views.price import dollars
 from steptax.app.views.review_models import ShowbackRow
 from steptax.app.views.review_money import Review
@@ -77,6 +78,10 @@ class ReviewJobs(Sequence[JobSummary]):
     def __iter__(self) -> Iterator[JobSummary]:
         """All of them, made one by one."""
         return (self._make(int(k)) for k in self.places)
+
+    def newest_first(self) -> Iterator[JobSummary]:
+        """All of them in the order of ``ws.jobs()``."""
+        return (self._make(int(k)) for k in np.sort(self.places))
 
     @property
     def hours_unknown(self) -> int:
@@ -166,6 +171,7 @@ class ReviewJobs(Sequence[JobSummary]):
                 recoverable_usd=_NO_USD,
                 dominant_cause="unknown: " + NO_STEPS,
                 coverage="job record only",
+                cause="unknown: " + NO_STEPS,
             )
         share = float(self.share_of(k))
         back = facts.summary.recoverable_gpu_hours.map(lambda h: h * share, "GPU-hours")
@@ -186,6 +192,9 @@ class ReviewJobs(Sequence[JobSummary]):
             recoverable_usd=usd,
             trend=facts.trend,
             culprit=facts.culprit,
+            cause=facts.culprit_cause
+            or facts.cause
+            or f"not named; largest loss: {facts.summary.dominant_cause}",
         )
 
 

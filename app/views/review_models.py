@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from steptax.app.compute.compared import Delta
 from steptax.app.compute.measure import Measure
+from steptax.app.format import format_moment
 
 Page = Literal["bill", "budget", "fleet", "job", "whatif"]
 
@@ -166,6 +167,11 @@ class SilentSource:
     name: str
     since_us: int
     text: str
+
+    @property
+    def since(self) -> str:
+        """What stands beside a number that it would have told more of."""
+        return f"unknown since {format_moment(self.since_us)[:16]} UTC"
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,11 @@ from steptax.app.views.fleet_money import Money, money_of
 from steptax.app.views.models import Price
 from steptax.app.views.offers import load_offers
 from steptax.app.views.price import NO_PRICE
-from steptax.app.views.review_base import ReviewBase, base_version
+from steptax.app.views.review_base import ReviewBase
 from steptax.app.views.workspace import Workspace
 
+#: Tables that tell what was paid.
+PAID_BY = ("charges", "charge_states", "prices", "device_samples")
 #: Sets of rows kept: one per price.
 KEPT = 8
 _DAY_KEYS = 2**33
@@ -46,6 +48,8 @@ class Review:
     is_priced_by_day: bool
     """Whether a bill or connected prices tell the cost, and not one price for all."""
     currency: str | None
+    per_hour: Floats
+    """[J] mean cost of a job's GPU-hour, NaN where not known."""
     warnings: tuple[str, ...] = ()
 
 
@@ -74,9 +78,8 @@ _lock = Lock()
 
 def review_of(ws: Workspace, base: ReviewBase, cost: Price) -> Review:
     """The rows of ``base`` at ``cost``, or at what a connected bill or list price says."""
-    names = ("charges", "charge_states", "prices", "device_samples")
-    versions = [ws.lake.version(name) for name in names]
-    key = (ws.key, base_version(ws), *versions, cost)
+    versions = [ws.lake.version(name) for name in PAID_BY]
+    key = (ws.key, base.version, *versions, cost)
     with _lock:
         if key in _cache:
             _cache.move_to_end(key)
@@ -276,6 +279,7 @@ def _rows(base: ReviewBase, costs: _Costs) -> Review:
         costs.is_billed,
         costs.is_priced_by_day,
         costs.currency,
+        costs.per_hour,
         costs.warnings,
     )
 

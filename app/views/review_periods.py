@@ -16,7 +16,7 @@ from steptax.app.compute.review_totals import Totals, figures
 from steptax.app.compute.rows import Flags, Ints
 from steptax.app.errors import UserError
 from steptax.app.format import format_value
-from steptax.app.views.models import PeriodRow
+from steptax.app.views.executive_models import PeriodRow
 from steptax.app.views.review_models import WeekRow
 from steptax.app.views.review_money import Review
 

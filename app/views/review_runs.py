@@ -12,6 +12,7 @@ import numpy as np
 from steptax.app.compute.completion import ASSUMES, completion
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_interval, format_moment
+from steptax.app.views.extent import step_summary
 from steptax.app.views.learning import learning_view
 from steptax.app.views.review_jobs import ReviewJobs
 from steptax.app.views.review_models import ForecastRow, LearningRow
@@ -114,7 +115,7 @@ def forecast_rows(
 def _forecast(ws: Workspace, whole: ReviewJobs, k: int) -> ForecastRow:
     job = whole.review.base.jobs[k]
     job_id = str(job["job_id"])
-    rows = ws.engine.run("step_summary", job_id=job_id)
+    rows = step_summary(ws, job_id)
     step = np.asarray(rows["step"].to_numpy(), dtype=np.int64)
     target = int(job["target_steps"])
     if not rows.num_rows or rows["start_us"].null_count:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.format import format_measure, format_share, format_usd
 from steptax.app.metrics import check_metrics
-from steptax.app.views.models import Kpi, LedgerLine
+from steptax.app.views.executive_models import Kpi
+from steptax.app.views.models import LedgerLine
 from steptax.app.views.price import NO_PRICE
 from steptax.app.views.review_jobs import ReviewJobs
 from steptax.app.views.review_models import FixFirst, SilentSource

@@ -11,7 +11,7 @@ from typing import Any
 
 from steptax.app.format import format_age, format_moment
 from steptax.app.schema.rollups import DAY_US
-from steptax.app.views.models import Gap
+from steptax.app.views.health_models import Gap
 from steptax.app.views.workspace import Workspace
 
 #: Gaps are looked for in so much time before the newest sample.

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from steptax.app.views.models import FloatArray, Grid, HeatMap, IntArray, Series
+from steptax.app.views.job_models import FloatArray, Grid, HeatMap, IntArray, Series
 
 MAX_HEAT_RANKS = 256
 MAX_HEAT_STEPS = 500

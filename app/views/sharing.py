@@ -11,6 +11,7 @@ from steptax.app.compute.device_claims import Claims, Lost, Place, Unplaced, cla
 from steptax.app.compute.goodput import GPU_US_PER_HOUR
 from steptax.app.compute.job_events import Finding
 from steptax.app.format import format_value
+from steptax.app.views.stored import stored_rows
 from steptax.app.views.workspace import Workspace
 
 #: Lakes whose devices are kept.
@@ -28,7 +29,7 @@ def claims_in(ws: Workspace) -> Claims:
         if key in _cache:
             _cache.move_to_end(key)
             return _cache[key]
-    rows = ws.engine.run("fleet_devices").to_pylist()
+    rows = stored_rows(ws, "fleet_devices", ("ranks",)).to_pylist()
     found = claims_of(
         [
             Place(r["job_id"], r["host"], r["gpu_uuid"], r["gpu_index"], int(r["rank_count"]))

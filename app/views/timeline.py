@@ -9,8 +9,8 @@ import numpy as np
 from steptax.app.compute.arrival import arrivals, choose_basis
 from steptax.app.compute.rules import StragglerRules
 from steptax.app.compute.steps import PHASES, StepMatrix
+from steptax.app.views.job_models import PhaseBar, StepTimeline
 from steptax.app.views.load import LoadedJob
-from steptax.app.views.models import PhaseBar, StepTimeline
 
 #: Drawn last: what the rank was given no name for.
 UNMEASURED = "unmeasured"

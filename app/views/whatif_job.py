@@ -21,6 +21,7 @@ from steptax.app.compute.straggler_result import Kind
 from steptax.app.errors import UserError
 from steptax.app.views.bill import job_bill
 from steptax.app.views.fleet_jobs import devices_lost
+from steptax.app.views.job_price import job_price
 from steptax.app.views.learning import learning_inputs, loss_record
 from steptax.app.views.load import LoadedJob, load_job
 from steptax.app.views.whatif_events import FailureRecord, failure_record
@@ -77,6 +78,7 @@ def job_inputs(
     part = sound.select(result.coverage.step_places, result.coverage.rank_places)
     arrived = arrivals(part, result.basis)
     told = result.basis.unknown is None and result.ranks is not None
+    price = job_price(ws, job_id, price).usd_per_gpu_hour
     facts = Facts(loaded, result, part, arrived, told, price)
     losses = loss_record(ws, job_id, price=price).last(last_steps)
     steps = len(loaded.matrix.steps)

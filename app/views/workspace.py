@@ -10,6 +10,7 @@ from typing import Any
 from steptax.app.errors import NotFoundError
 from steptax.app.lake import Lake, ScopedLake, lake_at
 from steptax.app.lake.commits import Commit
+from steptax.app.memory import building
 from steptax.app.queries import Engine, EngineName, open_engine
 from steptax.app.queries.python_rows import python_rows
 from steptax.app.settings import Settings
@@ -43,10 +44,15 @@ class Workspace:
         The rows are shared with every other reader: they must not be changed.
         """
         key = self.key, self.lake.version("jobs")
-        rows = _rows.get(key, lambda: python_rows(self.engine.run("job_list")))
+        rows = _rows.get(key, self._listed)
         unlisted = self.job_ids_with_steps() | self.job_ids_with_collectives()
         unlisted -= {row["job_id"] for row in rows}
         return rows + [{"job_id": job} for job in sorted(unlisted)]
+
+    def _listed(self) -> list[dict[str, Any]]:
+        found = self.engine.run("job_list")
+        with building():
+            return python_rows(found)
 
     def job_ids(self) -> list[str]:
         """Ids of all jobs: those with per-rank steps first, in each part newest start first."""

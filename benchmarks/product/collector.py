@@ -90,6 +90,12 @@ class CollectorProcess:
         self.peak_mib = 0.0
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        """Its process while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start it and wait until it answers."""
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
@@ -159,7 +165,7 @@ def run(plan: Plan, folder: Path) -> Outcome:
     watch.start()
     environment = {**os.environ, "STEPTAX_TOKEN": token.read_text()}
     begin_s = time.monotonic()
-    nodes = [_start_node(plan, n, collector.url, folder, environment) for n in range(plan.nodes)]
+    nodes = [start_node(plan, n, collector.url, folder, environment) for n in range(plan.nodes)]
     length_s = plan.steps * plan.step_s
     outages: list[tuple[float, float]] = []
     for kill in range(plan.kills):
@@ -169,7 +175,7 @@ def run(plan: Plan, folder: Path) -> Outcome:
         time.sleep(plan.outage_s)
         collector.start()
         outages.append((killed_s - BEFORE_S, time.time() + AFTER_S))
-    said, cpu_s, peak_mib = _wait_for(nodes)
+    said, cpu_s, peak_mib = wait_for_nodes(nodes)
     wall_s = time.monotonic() - begin_s
     collector.end(signal.SIGTERM)
     watch.close()
@@ -209,20 +215,26 @@ def _percentile(values: Floats, share: float) -> float | None:
     return float(np.percentile(values, share)) if len(values) else None
 
 
-def _start_node(
-    plan: Plan, place: int, url: str, folder: Path, environment: dict[str, str]
+def start_node(
+    plan: Plan,
+    place: int,
+    url: str,
+    folder: Path,
+    environment: dict[str, str],
+    module: str = "collector_node",
 ) -> subprocess.Popen[str]:
+    """A process with the ranks of the node at ``place``, which sends to ``url``."""
     spool = str(folder / f"spool-{place}")
     arguments = {"plan": asdict(plan), "place": place, "url": url, "spool": spool}
     return subprocess.Popen(
-        [sys.executable, "-m", "steptax.benchmarks.product.collector_node", json.dumps(arguments)],
+        [sys.executable, "-m", f"steptax.benchmarks.product.{module}", json.dumps(arguments)],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
     )
 
 
-def _wait_for(nodes: list[subprocess.Popen[str]]) -> tuple[list[dict[str, Any]], float, float]:
+def wait_for_nodes(nodes: list[subprocess.Popen[str]]) -> tuple[list[dict[str, Any]], float, float]:
     """What each node says, processor seconds of all, and the largest peak of one in MiB."""
     said, cpu_s, peak_mib = [], 0.0, 0.0
     for process in nodes:

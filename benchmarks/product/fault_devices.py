@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from steptax.benchmarks.product.fault_jobs import Fault
+    from steptax.benchmarks.product.fault_model import Fault
 
 Floats = NDArray[np.float64]
 

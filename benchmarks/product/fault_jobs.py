@@ -8,8 +8,8 @@ tails and is shared by the ranks of a host, sequences differ in length, the coll
 rank at its own steps, the first steps compile, checkpoints block, and the pace of a whole job
 drifts. Devices report clocks, bits and counters that mean nothing most of the time.
 
-The parameters are drawn from ranges that published measurements and common sense give; none was
-chosen by what a detector makes of them. The same seed gives the same job.
+What can be wrong is in ``fault_model``, what it does in ``fault_effects``. The same seed gives the
+same job.
 """
 
 from __future__ import annotations
@@ -21,42 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steptax.benchmarks.product.fault_devices import DeviceSamples, device_samples
+from steptax.benchmarks.product.fault_effects import Traits, add_fault
+from steptax.benchmarks.product.fault_model import (
+    DEVICE_CAUSES,
+    GPUS_PER_HOST,
+    UNNAMED,
+    Plan,
+    ranks_of,
+)
 
 Floats = NDArray[np.float64]
 
-GPUS_PER_HOST = 8
-#: Cause to where it shows: on single ranks, on a host's ranks, a stage's, a group's, or on all.
-SCOPES = {
-    "thermal": "rank",
-    "power_cap": "rank",
-    "clocks": "rank",
-    "ecc": "rank",
-    "pcie": "rank",
-    "xid": "rank",
-    "nvlink": "tp_group",
-    "host_cpu": "host",
-    "gc": "rank",
-    "input_loader": "rank",
-    "sequence": "replica",
-    "expert": "expert",
-    "link": "dp_group",
-    "stage": "stage",
-    "gc_moving": "moving",
-    "sequence_moving": "moving",
-    "input_storage": "job",
-    "network": "job",
-    "checkpoint": "job",
-    "launch_bound": "job",
-    "kernel": "rank",
-}
-#: Slow compute that nothing which is recorded tells the cause of: it may not be named.
-UNNAMED = frozenset({"kernel"})
-CAUSES = tuple(cause for cause in SCOPES if cause not in UNNAMED)
-#: How a fault that comes and goes comes: at random steps, every so many, or in bursts.
-PATTERNS = ("random", "periodic", "bursts")
-DEVICE_CAUSES = ("thermal", "power_cap", "clocks", "ecc", "pcie", "xid", "nvlink")
-#: Causes that are there from the first step to the last.
-_ALWAYS = frozenset({"stage", "launch_bound", "checkpoint", "gc_moving", "sequence_moving"})
 #: What must be taken away so that nothing can tell the cause.
 _SETTLED_BY = {
     **dict.fromkeys(DEVICE_CAUSES, "samples"),
@@ -75,105 +50,9 @@ _STEP_US_RANGE = (2e5, 8e6)
 _START_US = 1_790_000_000_000_000
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of the parallel groups; ranks are numbered tp first, then dp, then pp."""
-
-    dp: int
-    pp: int = 1
-    tp: int = 1
-    experts: int = 0
-    """Expert-parallel ranks, a divisor of dp; 0 for a dense model."""
-
-    @property
-    def ranks(self) -> int:
-        """World size."""
-        return self.dp * self.pp * self.tp
-
-
-@dataclass(frozen=True)
-class Noise:
-    """How unlike healthy ranks and steps are; shares of the compute of a step."""
-
-    name: str
-    sd_ratio: float
-    """Of a rank's compute from step to step."""
-    rank_sd_ratio: float
-    """Between ranks, for good."""
-    tail_probability: float
-    """Of a spike, per rank and step; its size is Pareto with exponent 2 from 3 % on."""
-    sequence_cv: float
-    """Of the sum of squared sequence lengths of a replica from step to step."""
-
-
-NOISES = (
-    Noise("quiet", 0.003, 0.004, 0.001, 0.0),
-    Noise("usual", 0.010, 0.008, 0.003, 0.05),
-    Noise("loud", 0.025, 0.010, 0.008, 0.12),
-)
-#: Noise in which small excesses cannot be told: false alarms count all the same.
-ROUGH_NOISES = (
-    Noise("harsh", 0.10, 0.010, 0.008, 0.12),
-    Noise("wild", 0.30, 0.010, 0.008, 0.12),
-)
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What is wrong, where, and when; ``first`` and ``last`` are steps, both included."""
-
-    cause: str
-    ranks: tuple[int, ...]
-    """Empty where no rank is to blame: the whole job, or a different rank each time."""
-    first: int
-    last: int
-    excess_ratio: float
-    """Mean time that is lost in a step, as a share of the healthy step."""
-    signals: bool = True
-    """Whether what settles the cause is recorded."""
-    duty_ratio: float = 1.0
-    """Share of its steps in which it is there."""
-    pattern: str = ""
-    """Of ``PATTERNS`` where it comes and goes."""
-
-    @property
-    def scope(self) -> str:
-        """rank, host, tp_group, dp_group, replica, expert, stage, moving or job."""
-        return SCOPES[self.cause]
-
-    @property
-    def is_placed(self) -> bool:
-        """Whether what is recorded can tell the ranks.
-
-        No total of communication tells a link, and of two halves nothing tells the slow one unless
-        it is known which ranks do the same work.
-        """
-        return bool(self.ranks) and (self.signals or self.cause not in ("link", "stage"))
-
-    @property
-    def steps(self) -> int:
-        """How long it lasts."""
-        return self.last - self.first + 1
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that a job is made from."""
-
-    seed: int
-    shape: Shape
-    steps: int
-    noise: Noise
-    faults: tuple[Fault, ...] = ()
-    decoys: tuple[Fault, ...] = ()
-    """What devices show signs of and is not there."""
-    lost_ratio: float = 0.0
-    """Share of the rows of ``steps`` that were lost on the way."""
-
-
 @dataclass(eq=False)
 class FaultJob:
-    """A job as it is recorded, and the truth about it."""
+    """A job as it is recorded; the truth about it is its plan."""
 
     plan: Plan
     columns: dict[str, Floats]
@@ -182,11 +61,6 @@ class FaultJob:
     """Rows of the ``ranks`` table, one per rank."""
     samples: DeviceSamples | None
     events: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def truth(self) -> tuple[Fault, ...]:
-        """The faults, as planned."""
-        return self.plan.faults
 
     def step_rows(self) -> dict[str, NDArray[Any]]:
         """Long columns of the ``steps`` table."""
@@ -197,20 +71,6 @@ class FaultJob:
             return long
         kept = np.random.default_rng(self.plan.seed).random(step.size) >= self.plan.lost_ratio
         return {name: values[kept] for name, values in long.items()}
-
-
-def ranks_of(shape: Shape) -> dict[str, NDArray[np.int64]]:
-    """Coordinate of each rank by kind, and its host."""
-    rank = np.arange(shape.ranks)
-    out = {
-        "tp": rank % shape.tp,
-        "dp": rank // shape.tp % shape.dp,
-        "pp": rank // (shape.tp * shape.dp),
-        "host": rank // GPUS_PER_HOST,
-    }
-    if shape.experts:
-        out["ep"] = out["dp"] % shape.experts
-    return out
 
 
 def make_job(plan: Plan) -> FaultJob:
@@ -250,10 +110,12 @@ class _Maker:
         ) * g.lognormal(0.0, 0.003, self.size)
         own = sum(parts.values(), np.zeros(self.size))
         healthy = float(np.median(self._step_length(own, transfer)))
+        traits = Traits(self.attention_ratio, self.at["dp"])
         for fault in self.plan.faults:
             if fault.excess_ratio == 0:
                 continue
-            self._apply(fault, fault.excess_ratio * healthy, parts, transfer, sequences)
+            amount = fault.excess_ratio * healthy
+            add_fault(fault, amount, parts, transfer, sequences, traits, g)
         own = sum(parts.values(), np.zeros(self.size))
         length = self._step_length(own, transfer)
         unit = self.step_us
@@ -331,67 +193,6 @@ class _Maker:
         )
         return np.asarray(ready.reshape(steps, -1).max(axis=1))
 
-    def _apply(
-        self,
-        fault: Fault,
-        amount: float,
-        parts: dict[str, Floats],
-        transfer: Floats,
-        sequences: Floats,
-    ) -> None:
-        """Add ``amount`` of a step, on average over the steps of ``fault``."""
-        g = self.g
-        rows = np.arange(fault.first, fault.last + 1)
-        cols = np.array(fault.ranks, dtype=np.int64) if fault.ranks else np.arange(self.size[1])
-        cells = np.ix_(rows, cols)
-        shape = (len(rows), len(cols))
-        grown = np.full(shape, amount)
-        if fault.cause == "thermal":
-            # A device heats up over some steps before its clock falls all the way.
-            ramp = np.minimum(1.0, (np.arange(len(rows)) + 1) / g.integers(5, 30))
-            grown *= (ramp / ramp.mean())[:, None]
-        grown *= g.lognormal(0.0, 0.05, shape)
-        if fault.pattern:
-            there = _comes_and_goes(fault, len(rows), g)
-            grown *= (there / there.mean())[:, None]
-            name = {"gc": "gc", "input_loader": "input"}.get(fault.cause, "compute")
-            parts[name][cells] += grown
-            return
-        if fault.cause in ("host_cpu", "launch_bound"):
-            parts["host"][cells] += amount * g.gamma(4.0, 0.25, shape)
-        elif fault.cause == "pcie":
-            parts["h2d"][cells] += grown
-        elif fault.cause == "gc":
-            parts["gc"][cells] += np.where(g.random(shape) < 0.7, amount / 0.7, 0.0)
-        elif fault.cause == "gc_moving":
-            # Somebody pauses in most steps, and all others wait.
-            pauses = g.random(shape) < min(0.5, 1.5 / shape[1])
-            parts["gc"][cells] += np.where(pauses, 1.5 * amount, 0.0)
-        elif fault.cause == "input_loader":
-            parts["input"][cells] += amount * g.gamma(3.0, 1.0 / 3.0, shape)
-        elif fault.cause == "input_storage":
-            slow = amount * g.gamma(2.0, 0.5, (len(rows), 1))
-            parts["input"][cells] += slow * g.lognormal(0.0, 0.15, shape)
-        elif fault.cause == "checkpoint":
-            period = int(g.integers(10, 25))
-            saved = np.flatnonzero((rows + 1) % period == 0)
-            stall = amount * period * g.lognormal(0.0, 0.6, (len(saved), 1))
-            parts["checkpoint"][np.ix_(rows[saved], cols)] += stall * g.lognormal(
-                0.0, 0.1, (len(saved), len(cols))
-            )
-        elif fault.cause in ("sequence", "sequence_moving"):
-            longer = np.full(shape, amount / self.attention_ratio)
-            if fault.cause == "sequence_moving":
-                wide = g.lognormal(0.0, 1.0, (len(rows), self.plan.shape.dp))
-                longer *= 0.5 * wide[:, self.at["dp"]]
-            sequences[cells] += longer
-            parts["compute"][cells] += self.attention_ratio * longer
-        elif fault.cause in ("network", "link", "nvlink"):
-            each = amount * g.lognormal(0.0, 0.15, (len(rows), 1))
-            transfer[cells] += np.broadcast_to(each, shape)
-        else:
-            parts["compute"][cells] += grown
-
     def _places(self) -> list[dict[str, Any]]:
         kinds = ("tp", "pp", "dp", "ep")
         return [
@@ -416,22 +217,6 @@ class _Maker:
             }
             for s in saved
         ]
-
-
-def _comes_and_goes(fault: Fault, steps: int, g: np.random.Generator) -> Floats:
-    """[S] 1 in the steps of a fault in which it is there, at least one of them; else 0."""
-    there = np.zeros(steps)
-    if fault.pattern == "random":
-        there[g.random(steps) < fault.duty_ratio] = 1.0
-    elif fault.pattern == "periodic":
-        there[:: max(2, round(1.0 / fault.duty_ratio))] = 1.0
-    else:
-        length = int(g.integers(5, 16))
-        period = round(length / fault.duty_ratio)
-        there[np.arange(steps) % period < length] = 1.0
-    if not there.any():
-        there[0] = 1.0
-    return there
 
 
 def _hide(job: FaultJob, what: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from steptax.benchmarks.product.fault_jobs import (
+from steptax.benchmarks.product.fault_model import (
     CAUSES,
     GPUS_PER_HOST,
     NOISES,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from steptax.benchmarks.product.fault_detectors import Found
-from steptax.benchmarks.product.fault_jobs import ROUGH_NOISES, Fault, FaultJob
+from steptax.benchmarks.product.fault_model import ROUGH_NOISES, Fault, Plan
 from steptax.benchmarks.product.fault_plans import EXCESS_RANGE, LEAST_STEPS
 
 #: What a detector may call the cause of a fault; most have one name.
@@ -53,32 +53,34 @@ class Score:
     """Of the causes that are named of faults."""
     to_detect: list[int] = field(default_factory=list)
     """Of faults of ranks; one that was missed counts with all its steps."""
+    was_found: list[bool] = field(default_factory=list)
+    """Of the same faults, in the same order, which all detectors have alike."""
     duty_errors: list[float] = field(default_factory=list)
     """Of faults that come and go: duty as said less duty as made."""
     confused: Counter[str] = field(default_factory=Counter)
     by_cause: dict[str, Counter[str]] = field(default_factory=dict)
 
-    def add(self, job: FaultJob, found: Sequence[Found]) -> None:
-        """Count what a detector ``found`` in ``job``."""
+    def add(self, plan: Plan, found: Sequence[Found]) -> None:
+        """Count what a detector ``found`` in the job of ``plan``."""
         alarms = [f for f in found if f.scope in ("ranks", "stage") and f.ranks]
         # On a rank basis, so that a group of eight counts like eight ranks for every detector. An
         # alarm is true of a rank that is at fault in most of the steps that it is about.
         for alarm in alarms:
             blamed = set().union(
-                *(fault.ranks for fault in job.truth if _explains(fault, alarm)), set()
+                *(fault.ranks for fault in plan.faults if _explains(fault, alarm)), set()
             )
             right = len(blamed & set(alarm.ranks))
             self.true_alarms += right
             self.false_alarms += len(alarm.ranks) - right
-        if not job.truth:
-            steps, ranks = job.plan.steps, job.plan.shape.ranks
+        if not plan.faults:
+            steps, ranks = plan.steps, plan.shape.ranks
             self.healthy_alarms += sum(len(alarm.ranks) for alarm in alarms)
             self.healthy_wide_alarms += sum(f.scope == "job" for f in found)
             self.healthy_steps += steps
             self.healthy_rank_steps += steps * ranks
-        if job.plan.noise in ROUGH_NOISES and not self.counts_rough:
+        if plan.noise in ROUGH_NOISES and not self.counts_rough:
             return
-        for fault in job.truth:
+        for fault in plan.faults:
             if fault.excess_ratio >= EXCESS_RANGE[0] and fault.steps >= LEAST_STEPS:
                 self._fault(fault, found, alarms)
 
@@ -96,6 +98,7 @@ class Score:
                 # Whoever misses the hard ones would be fast at the others: a miss took all of it.
                 begun = min((a.detected for a in mine), default=fault.last + 1)
                 self.to_detect.append(max(0, begun - fault.first))
+                self.was_found.append(bool(mine))
             mine.sort(key=lambda a: -len(set(a.ranks) & set(fault.ranks)))
         else:
             scopes = ("moving",) if fault.scope == "moving" else ("job",)
@@ -137,9 +140,12 @@ class Score:
         knows = self.names_causes
         named = self.right + self.wrong + self.unnamed if knows else 0
         absent = self.abstained + self.guessed if knows else 0
+        recall = _share(self.found, self.found + self.missed)
+        precision = _share(self.true_alarms, self.true_alarms + self.false_alarms)
         return {
-            "rank_recall": _share(self.found, self.found + self.missed),
-            "rank_precision": _share(self.true_alarms, self.true_alarms + self.false_alarms),
+            "rank_recall": recall,
+            "rank_precision": precision,
+            "rank_f1": _harmonic(recall, precision),
             "job_wide_recall": _share(self.wide_found, self.wide_found + self.wide_missed),
             "cause_accuracy": _share(self.right, named),
             "wrong_cause": _share(self.wrong, named),
@@ -168,6 +174,27 @@ class Score:
         }
 
 
+def both_found(ours: Score, other: Score, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Steps to detect of two detectors on the faults that both found, ``name`` being the other.
+
+    Whoever finds the easy faults alone is quick at those; on the same faults that does not show.
+    """
+    places = [
+        i for i, both in enumerate(zip(ours.was_found, other.was_found, strict=True)) if all(both)
+    ]
+    pair = []
+    for score in (ours, other):
+        steps = [score.to_detect[i] for i in places]
+        pair.append(
+            {
+                f"steps_to_detect_p50_both_{name}": _quantile(steps, 0.5),
+                f"steps_to_detect_p90_both_{name}": _quantile(steps, 0.9),
+                f"faults_both_{name}": len(places),
+            }
+        )
+    return pair[0], pair[1]
+
+
 def _shared(fault: Fault, alarm: Found) -> int:
     return min(fault.last, alarm.last) - max(fault.first, alarm.first) + 1
 
@@ -182,6 +209,12 @@ def _covers(fault: Fault, alarm: Found) -> bool:
 
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
+
+
+def _harmonic(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return None
+    return 2.0 * one * other / (one + other) if one + other > 0 else 0.0
 
 
 def _rate(count: int, whole: int, per: int) -> float | None:

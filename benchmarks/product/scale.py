@@ -4,49 +4,52 @@
     python -m steptax.benchmarks.product.scale --ranks 4096 --steps 5000 --peers polars pandas
 
 A seeded job is written into a lake (kept with ``--lake``) with its roll-ups. Then each question is
-asked twice in a process of its own: *cold*, with the files in no cache where the system's can be
-emptied (root, Linux), and *warm*. Peers read the same Parquet files and are asked the same.
+asked in a process of its own: *cold*, with the files in no cache where the system's can be emptied
+(root, Linux), and *warm*. A *page* rests on roll-ups, a *window* reads raw rows of some steps, a
+*scan* all of them. Peers read the same Parquet files and are asked the same. Processor seconds are
+those of the fastest warm answer: what else runs on the machine disturbs them less.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from steptax.app.lake import Lake, rollups
+import pyarrow as pa
+
+from steptax.app.lake import Lake, Segment, rollups
 from steptax.app.queries import DuckEngine
 from steptax.app.schema.rollups import WINDOW_STEPS
+from steptax.benchmarks.product.process import forget_files, of_its_own, peak_mib
 from steptax.benchmarks.product.scale_data import JOB, SEGMENT_STEPS, segments, slow_rank
 
-_CACHES = Path("/proc/sys/vm/drop_caches")
 HEAT = 128
+#: Rows that are put in order at once for exact medians: all of them take two GiB.
+TOGETHER_ROWS = 16_000_000
 
 #: What pages ask: a named query and what it is given.
 PAGES: dict[str, tuple[str, dict[str, Any]]] = {
-    "extent of the job": ("history_span", {}),
-    "every step": ("history_steps", {}),
-    "ranks by blocks of steps": (
+    "page: extent of the job": ("history_span", {}),
+    "page: every step": ("history_steps", {}),
+    "page: ranks by blocks of steps": (
         "history_windows",
         {"step_block": WINDOW_STEPS, "window_steps": WINDOW_STEPS},
     ),
-    "128 steps, all ranks": ("step_rows", {"first_step": 640, "last_step": 767}),
-    "one step, all ranks": ("step_rows", {"first_step": 700, "last_step": 700}),
+    "window: 128 steps, all ranks": ("step_cells", {"first_step": 640, "last_step": 767}),
+    "window: one step, all ranks": ("step_cells", {"first_step": 700, "last_step": 700}),
 }
 
+MEDIAN = "per step max, mean, median"
 #: Whole scans of raw rows, in SQL; ``work`` is what a rank does before it is ready.
 SCANS = {
-    "per step max, mean, median": (
+    MEDIAN: (
         "SELECT step, max(duration_us - comm_us), avg(duration_us - comm_us), "
         "median(duration_us - comm_us) FROM reports GROUP BY step ORDER BY step"
     ),
@@ -66,7 +69,8 @@ SCANS = {
         "SELECT step, duration_us, comm_us FROM reports WHERE rank = {slow_rank} ORDER BY step"
     ),
 }
-LIMITS_S = {"page": (0.5, 0.2), "scan": (8.0, 8.0)}
+#: Cold and warm.
+LIMITS_S = {"page": (0.5, 0.2), "window": (0.5, 0.5), "scan": (8.0, 8.0)}
 
 
 def files_of(lake: Lake) -> list[str]:
@@ -90,16 +94,34 @@ def in_steptax(lake: Lake) -> Iterator[tuple[str, Callable[[], Any]]]:
 
     engine = DuckEngine(lake)
     for title, (name, given) in PAGES.items():
-        yield f"page: {title}", partial(engine.run, name, job_id=JOB, **given)
-    connection = duckdb.connect()
-    connection.read_parquet(files_of(lake)).create_view("reports")
+        yield title, partial(engine.run, name, job_id=JOB, **given)
+    segments = lake.segments("steps", JOB)
     for title, sql in SCANS.items():
         text = sql.format(**numbers(lake))
-        yield f"scan: {title}", partial(_arrow, connection, text)
+        parts = apart(segments, TOGETHER_ROWS) if title == MEDIAN else [segments]
+        yield f"scan: {title}", partial(_scanned, duckdb.connect(), text, parts)
 
 
-def _arrow(connection: Any, sql: str) -> Any:
-    return connection.sql(sql).to_arrow_table()
+def apart(segments: Sequence[Segment], rows: int) -> list[list[Segment]]:
+    """Groups of at least ``rows`` rows, if there are, no two of which have a step in common."""
+    groups: list[list[Segment]] = []
+    end = -1
+    for one in sorted(segments, key=lambda segment: segment.first):
+        if groups and (one.first <= end or sum(s.rows for s in groups[-1]) < rows):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+        end = max(end, one.last)
+    return groups
+
+
+def _scanned(connection: Any, sql: str, parts: Sequence[Sequence[Segment]]) -> pa.Table:
+    found = []
+    for part in parts:
+        files = [str(segment.path) for segment in part]
+        connection.read_parquet(files).create_view("reports", replace=True)
+        found.append(connection.sql(sql).to_arrow_table())
+    return pa.concat_tables(found)
 
 
 def in_polars(lake: Lake) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -181,24 +203,29 @@ ENGINES = {"steptax": in_steptax, "polars": in_polars, "pandas": in_pandas}
 def worker(lake: Path, engine: str, title: str) -> None:
     """One question, cold and warm, and the peak memory of the process."""
     call = dict(ENGINES[engine](Lake(lake)))[title]
-    took_s = []
+    took_s, cpu_s = [], []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), time.process_time()
         call()
         took_s.append(time.perf_counter() - begin)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"cold_s": took_s[0], "warm_s": min(took_s[1:]), "peak_mib": peak}))
+        cpu_s.append(time.process_time() - used)
+    told = {"cold_s": took_s[0], "warm_s": min(took_s[1:]), "cpu_s": min(cpu_s[1:])}
+    print(json.dumps(told | {"peak_mib": peak_mib()}))
 
 
 def measure(lake: Path, engine: str, title: str) -> dict[str, float]:
     """The same in a process of its own, on files in no cache where that can be had."""
-    if os.access(_CACHES, os.W_OK):
-        os.sync()
-        _CACHES.write_text("1")
-    command = [sys.executable, "-m", __spec__.name, "--lake", str(lake), "--one", engine, title]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    forget_files()
+    return of_its_own(__spec__.name, "--lake", str(lake), "--one", engine, title)
+
+
+def _beside(own: dict[str, float], peer: dict[str, float]) -> str:
+    """How much of a peer's time and memory is ours."""
+    if own is peer:
+        return ""
+    parts = (("warm", "warm_s"), ("cpu", "cpu_s"), ("memory", "peak_mib"))
+    ratios = (f"{what} {own[name] / peer[name]:.2f}" for what, name in parts if peer[name])
+    return f"  ours / theirs: {', '.join(ratios)}"
 
 
 def fill(root: Path, ranks: int, steps: int) -> None:
@@ -239,6 +266,7 @@ def main() -> int:
         return 0
     place = nullcontext(asked.lake) if asked.lake else tempfile.TemporaryDirectory()
     missed = 0
+    ours: dict[str, dict[str, float]] = {}
     with place as folder:
         root = Path(folder)
         if not (root / "LAKE.json").exists():
@@ -251,10 +279,12 @@ def main() -> int:
                     found["cold_s"] > cold_s or found["warm_s"] > warm_s
                 )
                 missed += late
+                own = ours.setdefault(title, found)
                 print(
                     f"{engine:8} {title:32} cold {found['cold_s']:6.2f} s  "
-                    f"warm {found['warm_s']:6.2f} s  peak {found['peak_mib']:7.0f} MiB"
-                    f"{'  over its limit' if late else ''}",
+                    f"warm {found['warm_s']:6.2f} s  cpu {found['cpu_s']:6.2f} s  "
+                    f"peak {found['peak_mib']:7.0f} MiB"
+                    f"{'  over its limit' if late else ''}{_beside(own, found)}",
                     flush=True,
                 )
     return 1 if missed else 0

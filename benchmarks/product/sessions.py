@@ -5,9 +5,10 @@
 A page server runs in a process of its own; a job is written to its lake two steps a second. Each
 session is a real websocket that speaks Streamlit's protocol as its browser side does: it opens a
 page, and then asks again for each part that the server tells it to refresh, as often as it tells.
-An answer is timed from the question to the word that the run has ended. Prints the sessions held,
-errors, the answers' p50 and p95, and the memory of the server: after the first quarter, at its end,
-and the slope between.
+An answer is timed from the question to the word that the run has ended. Small segments are
+merged each minute, as a collector does. Prints the sessions held, errors, the answers' p50 and p95,
+processor seconds of the server, and its memory: after the first quarter, at its end, and the slope
+between. What else ran on the machine is told by its load.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,9 +34,12 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.asyncio.client import ClientConnection, connect
 
+from steptax.app.collect.service import COMPACT_S
 from steptax.app.lake import Lake
+from steptax.app.lake.compact import compact
 from steptax.app.lake.segments import job_folder
 from steptax.app.serve import free_port, server_command, wait_until_healthy
+from steptax.benchmarks.product.process import cpu_s, resident_mib
 
 JOB = "live-job"
 RANKS = 64
@@ -56,6 +61,10 @@ class Measured:
     refreshes_s: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     memory_mib: list[float] = field(default_factory=list)
+    first_s: list[float] = field(default_factory=list)
+    """What one reader waited for each kind of page of a server that had only just begun."""
+    server_cpu_s: float = 0.0
+    """From when it was ready to its end."""
 
 
 class Session:
@@ -70,12 +79,7 @@ class Session:
     async def run(self, until_s: float) -> None:
         """Open pages and refresh them until ``until_s`` of the monotonic clock."""
         try:
-            async with connect(
-                self._url,
-                origin=self._origin,  # type: ignore[arg-type]
-                subprotocols=["streamlit"],  # type: ignore[list-item]
-                max_size=None,
-            ) as socket:
+            async with self._connected() as socket:
                 self._measured.held += 1
                 visit = self._number
                 while time.monotonic() < until_s:
@@ -85,6 +89,20 @@ class Session:
                     await self._visit(socket, page, leave_s)
         except Exception as error:
             self._measured.errors.append(f"session {self._number}: {type(error).__name__}: {error}")
+
+    async def each_page(self) -> None:
+        """Ask for each kind of page once."""
+        async with self._connected() as socket:
+            for page in dict.fromkeys(PAGES):
+                await self._ask(socket, page, None, self._measured.answers_s)
+
+    def _connected(self) -> connect:
+        return connect(
+            self._url,
+            origin=self._origin,  # type: ignore[arg-type]
+            subprotocols=["streamlit"],  # type: ignore[list-item]
+            max_size=None,
+        )
 
     async def _visit(self, socket: ClientConnection, page: str, leave_s: float) -> None:
         fragments = await self._ask(socket, page, None, self._measured.answers_s)
@@ -103,27 +121,49 @@ class Session:
         self, socket: ClientConnection, page: str, fragment: str | None, times_s: list[float]
     ) -> dict[str, float]:
         """Ask for a page or a part of it; the parts that are to be refreshed, and how often."""
-        question = BackMsg()
-        question.rerun_script.query_string = f"job={JOB}"
-        question.rerun_script.page_name = page
-        if fragment is not None:
-            question.rerun_script.fragment_id = fragment
+
+        def read(message: ForwardMsg) -> None:
+            if message.WhichOneof("type") != "delta":
+                return
+            element = message.delta.new_element
+            if element.WhichOneof("type") == "exception":
+                text = element.exception.message[:200]
+                self._measured.errors.append(f"page {page or 'executive'}: {text}")
+
         begin_s = time.monotonic()
-        await socket.send(question.SerializeToString())
-        fragments: dict[str, float] = {}
-        while True:
-            raw = await asyncio.wait_for(socket.recv(), PATIENCE_S)
-            answer = ForwardMsg()
-            answer.ParseFromString(raw if isinstance(raw, bytes) else raw.encode())
-            kind = answer.WhichOneof("type")
-            if kind == "auto_rerun":
-                fragments[answer.auto_rerun.fragment_id] = answer.auto_rerun.interval
-            elif kind == "delta" and answer.delta.new_element.WhichOneof("type") == "exception":
-                text = answer.delta.new_element.exception.message
-                self._measured.errors.append(f"page {page or 'executive'}: {text[:200]}")
-            elif kind == "script_finished":
-                times_s.append(time.monotonic() - begin_s)
-                return fragments
+        fragments = await ask(socket, page, JOB, fragment, read)
+        times_s.append(time.monotonic() - begin_s)
+        return fragments
+
+
+async def ask(
+    socket: ClientConnection,
+    page: str,
+    job: str,
+    fragment: str | None,
+    read: Callable[[ForwardMsg], None],
+) -> dict[str, float]:
+    """Ask for a page about ``job``, or for a part of it, and give what comes to ``read``.
+
+    Returns the parts that are to be asked for again, and how often in seconds. TimeoutError where
+    an answer takes longer than ``PATIENCE_S``.
+    """
+    question = BackMsg()
+    question.rerun_script.query_string = f"job={job}"
+    question.rerun_script.page_name = page
+    if fragment is not None:
+        question.rerun_script.fragment_id = fragment
+    await socket.send(question.SerializeToString())
+    fragments: dict[str, float] = {}
+    while True:
+        raw = await asyncio.wait_for(socket.recv(), PATIENCE_S)
+        answer = ForwardMsg()
+        answer.ParseFromString(raw if isinstance(raw, bytes) else raw.encode())
+        read(answer)
+        if answer.WhichOneof("type") == "auto_rerun":
+            fragments[answer.auto_rerun.fragment_id] = answer.auto_rerun.interval
+        elif answer.WhichOneof("type") == "script_finished":
+            return fragments
 
 
 class LiveJob(threading.Thread):
@@ -142,9 +182,13 @@ class LiveJob(threading.Thread):
     def run(self) -> None:
         """Write until it is stopped."""
         step = 20
+        merged_s = time.monotonic()
         while not self._over.wait(STEP_S):
             self._step(step)
             step += 1
+            if time.monotonic() - merged_s > COMPACT_S:
+                compact(self._lake)
+                merged_s = time.monotonic()
 
     def stop(self) -> None:
         """End it."""
@@ -193,7 +237,9 @@ def measure(sessions: int, seconds: float) -> Measured:
         try:
             url = f"http://127.0.0.1:{port}"
             wait_until_healthy(url, server)
+            begun_cpu_s = cpu_s(server.pid)
             asyncio.run(_hold(url, server.pid, sessions, seconds, measured))
+            measured.server_cpu_s = cpu_s(server.pid) - begun_cpu_s
         finally:
             job.stop()
             server.terminate()
@@ -202,11 +248,15 @@ def measure(sessions: int, seconds: float) -> Measured:
 
 
 async def _hold(url: str, pid: int, sessions: int, seconds: float, measured: Measured) -> None:
+    # A server that has just begun is still importing: that is told, and not what is asked here.
+    first = Measured()
+    await Session(url, 0, first).each_page()
+    measured.first_s, measured.errors = first.answers_s, first.errors
     until_s = time.monotonic() + seconds
 
     async def weigh() -> None:
         while True:
-            measured.memory_mib.append(_resident_mib(pid))
+            measured.memory_mib.append(resident_mib(pid))
             await asyncio.sleep(min(10.0, seconds / 10))
 
     async def one(number: int) -> None:
@@ -221,12 +271,6 @@ async def _hold(url: str, pid: int, sessions: int, seconds: float, measured: Mea
         await weighing
 
 
-def _resident_mib(pid: int) -> float:
-    text = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in text.splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Print the figures; 0 where every session was held without an error."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
@@ -239,10 +283,18 @@ def main(arguments: list[str] | None = None) -> int:
         f"sessions held {found.held}/{asked.sessions} for {asked.seconds:.0f} s, "
         f"{len(found.errors)} errors\n"
     )
+    if found.first_s:
+        out.write(f"first   pages of a server just begun, up to {max(found.first_s):.1f} s each\n")
     for name, times_s in (("page", found.answers_s), ("refresh", found.refreshes_s)):
         if times_s:
             p50, p95 = np.percentile(times_s, [50, 95])
             out.write(f"{name:8}{len(times_s):8,} answers, p50 {p50:.2f} s, p95 {p95:.2f} s\n")
+    answers = len(found.answers_s) + len(found.refreshes_s)
+    out.write(
+        f"server  {found.server_cpu_s:,.1f} processor seconds, "
+        f"{found.server_cpu_s / max(answers, 1):.3f} an answer; load {os.getloadavg()[1]:.1f} on "
+        f"{os.cpu_count()} processors over the last 5 minutes\n"
+    )
     later = found.memory_mib[len(found.memory_mib) // 4 :]
     if len(later) > 2:
         slope = np.polyfit(np.linspace(0, 0.75 * asked.seconds / 60, len(later)), later, 1)[0]

@@ -28,7 +28,7 @@ class HttpTransport:
     Redirects and proxies are not followed: the token goes to nobody but the named host.
     """
 
-    pack_s = 1.0
+    pack_s = 0.5
     beat_s = 1.0
 
     def __init__(self, url: str, secret: Secret, *, timeout_s: float = TIMEOUT_S) -> None:

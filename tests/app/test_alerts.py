@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from steptax.app.alerts.records import Message
 from steptax.app.alerts.rules import Rules, read_rules
-from steptax.app.alerts.store import AlertStore, Message
+from steptax.app.alerts.store import AlertStore
 from steptax.app.alerts.watch import FIRST_WAIT_S, Round, one_round
 from steptax.app.compute.alerting import US_PER_S
 from steptax.app.compute.measure import Measure

@@ -11,7 +11,7 @@ import pytest
 
 from steptax.app.lake import Lake
 from steptax.app.views.job import job_view
-from steptax.app.views.models import JobView
+from steptax.app.views.job_models import JobView
 from steptax.app.views.workspace import open_workspace
 
 S = 1_000_000

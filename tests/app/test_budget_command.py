@@ -143,7 +143,10 @@ def test_goodput_is_held_against_its_objective(steptax: Steptax, tmp_path: Path)
     # 100 s of 200 s were in steps; 400 GPU-seconds at $1.
     assert view.errors.goodput_ratio.value == pytest.approx(0.5)
     assert view.errors.lost_usd.value == pytest.approx(200)
-    assert view.errors.fast_burn.value == pytest.approx(5.0)
+    assert view.errors.week_burn.value == pytest.approx(5.0)
+    # A day later nothing is known of the newest hours: they are those before, and ring no more.
+    assert [one.rate.value for one in view.burns] == pytest.approx([5.0, 5.0])
+    assert all(one.is_stale and not one.rings for one in view.burns)
     shown = {name: measure.value for name, measure in view.metrics.items()}
     assert shown["burn_rate_ratio"] == pytest.approx(5.0)
     assert shown["budget_spent_usd"] == pytest.approx(400)

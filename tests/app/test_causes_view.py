@@ -16,7 +16,7 @@ from steptax.app.lake import Lake
 from steptax.app.views.card_text import card_as_text
 from steptax.app.views.causes import finding_details, findings_lines, findings_note
 from steptax.app.views.job import job_view
-from steptax.app.views.models import JobView
+from steptax.app.views.job_models import JobView
 from steptax.app.views.workspace import open_workspace
 from tests.app.device_lake import HOT, STEPS, hot, store_ranks, store_samples, store_steps
 
@@ -82,7 +82,9 @@ def test_without_a_price_the_cost_says_why(lake: Lake) -> None:
     assert one.lost.value is not None
     assert one.cost_usd.value is None
     assert one.cost_usd.reason
-    assert dict(finding_details(one))["costs"].endswith("of the paid time")
+    details = dict(finding_details(one))
+    assert details["costs"].endswith("of the paid time")
+    assert details["against"] == "nothing that is recorded"
 
 
 def test_the_command_prints_the_finding_with_its_evidence(

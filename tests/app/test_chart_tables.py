@@ -25,14 +25,9 @@ from steptax.app.charts.tables import (
 )
 from steptax.app.compute.measure import Measure
 from steptax.app.metrics import METRICS
-from steptax.app.views.models import (
-    Grid,
-    HeatMap,
-    JobSummary,
-    LedgerLine,
-    PhaseBar,
-    StepTimeline,
-)
+from steptax.app.views.executive_models import JobSummary
+from steptax.app.views.job_models import Grid, HeatMap, PhaseBar, StepTimeline
+from steptax.app.views.models import LedgerLine
 
 
 def test_a_table_with_a_total_row(shared: Callable[[str], Path]) -> None:
@@ -227,3 +222,24 @@ def test_every_metric_is_listed_with_its_formula() -> None:
     made = metrics_table()
     assert len(made.rows) == len(METRICS)
     assert all(all(row) for row in made.rows)
+
+
+def test_a_share_too_small_for_its_digits_is_shown_as_a_bound() -> None:
+    columns = (Column("team", "team", "text"), Column("share", "share", "ratio"))
+    made = table(columns, [("a", 0.0001), ("b", 0.9999), ("c", None), ("d", 0.0), ("e", 0.123)])
+    shown = made.shown(10)
+    assert made.number_format(columns[1]) is None
+    texts = [row[1]["display_value"] for row in shown._translate(False, False)["body"]]
+    assert [row[-1]["display_value"] for row in shown._translate(False, False)["body"]] == [
+        "<0.1 %",
+        ">99.9 %",
+        "",
+        "0.0 %",
+        "12.3 %",
+    ]
+    assert texts[0] == "a"
+    # Sorted by value, and the file has the value.
+    assert list(shown.data["share"].dropna()) == pytest.approx([0.01, 99.99, 0.0, 12.3])
+    plain = table(columns, [("a", 0.1)])
+    assert plain.number_format(columns[1]) == "%.1f %%"
+    assert isinstance(plain.shown(10), pa.Table)

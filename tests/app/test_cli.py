@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,8 +14,9 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.core import TyperGroup
 
-from steptax.app.cli import COMMANDS, build, main
+from steptax.app.cli import COMMANDS, PANELS, build, main
 
 BEGIN = [sys.executable, "-c", "from steptax.app.entry import main; main()"]
 
@@ -87,3 +90,27 @@ def test_names_are_neither_markup_nor_orders_to_a_terminal(
             assert left.value.code == 0
             assert "\x1b" not in printed
             assert job.replace("\x1b", "\N{REPLACEMENT CHARACTER}") in printed
+
+
+def test_the_help_teaches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command stands under one heading, and the examples are commands that parse."""
+    commands = [name for names in COMMANDS.values() for name in names]
+    listed = [name for names in PANELS.values() for name in names]
+    assert sorted(commands) == sorted(listed)
+    monkeypatch.setattr(sys, "argv", ["steptax", "--help"])
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().out
+    for title in PANELS:
+        assert title in said
+    examples = re.findall(r"^ +(steptax \S.*?)(?:   *\S.*)?$", said, re.MULTILINE)
+    assert len(examples) >= 7
+    for line in examples:
+        words = shlex.split(line)
+        if words[1] in commands and "COMMAND" not in words:
+            parsed = typer.main.get_command(build(words[1:]))
+            assert isinstance(parsed, TyperGroup)
+            parsed.commands[words[1]].make_context(words[1], words[2:])

@@ -38,3 +38,21 @@ def test_threads_share_few_arenas() -> None:
         )
         regions.append(int(done.stdout))
     assert regions[0] < regions[1]
+
+
+def test_what_is_settled_is_not_looked_at_again() -> None:
+    code = (
+        "import gc, numpy, pyarrow\n"
+        "from steptax.app.memory import settle\n"
+        "before = len(gc.get_objects())\n"
+        "settle()\n"
+        "assert gc.get_freeze_count() >= before * 0.9\n"
+        "print(len(gc.get_objects()) < before / 10)\n"
+        "class Node: pass\n"
+        "import weakref\n"
+        "node = Node(); node.self = node; gone = weakref.ref(node); del node\n"
+        "gc.collect()\n"
+        "print(gone() is None)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]

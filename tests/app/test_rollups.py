@@ -44,7 +44,8 @@ def days(lake: Lake, **span: int | None) -> list[Row]:
 def level_of(lake: Lake, level: str) -> list[Row]:
     """The level as it is merged, sorted."""
     engine = DuckEngine(lake)
-    sql, fresh = engine._merged(DEVICES, level, lake.segments("device_samples"))
+    stored, fresh = engine._stored(DEVICES, level, lake.segments("device_samples"))
+    sql = f"({DEVICES.merged_sql(level, stored)})"
     cursor = engine._connection.cursor()
     if fresh is not None:
         cursor.register(f"_fresh_{level}", fresh)
@@ -256,7 +257,7 @@ def test_a_full_disk_costs_the_roll_up_and_not_the_rows(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr(rollups, "_write", full)
+        disk.setattr(rollups, "write_rollup", full)
         lake.append("device_samples", many(NOON_US, 300), source="t")
         assert not files(lake)
         assert sum(r["samples"] for r in days(lake)) == 2400
@@ -309,3 +310,11 @@ def test_compaction_merges_neighbours_in_time(lake: Lake, monkeypatch: pytest.Mo
     spans = sorted((s.first, s.last) for s in lake.segments("device_samples"))
     assert len(spans) == 2
     assert spans[0][1] < spans[1][0]
+
+
+def test_what_is_no_number_is_not_counted_in_a_file_without_nulls(lake: Lake) -> None:
+    rows = many(NOON_US, 100)
+    power = pa.array([math.nan, *([1.0] * (rows.num_rows - 1))])
+    rows = rows.set_column(rows.column_names.index("power_w"), "power_w", power)
+    lake.append("device_samples", rows, source="t")
+    assert sum(row["power_mw_n"] for row in days(lake)) == rows.num_rows - 1

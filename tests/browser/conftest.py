@@ -54,29 +54,48 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Start a dashboard on a lake; gives its address."""
-    running: list[subprocess.Popen[bytes]] = []
+class Servers:
+    """Dashboards that run until they are stopped."""
 
-    def start(lake: Path, **settings: str) -> str:
-        port = free_port(8600 + len(running))
-        environment = dict(os.environ) | {"STEPTAX_LAKE": str(lake)} | settings
+    def __init__(self) -> None:
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def start(self, lake: Path, **settings: str) -> str:
+        """Start a dashboard on a lake; gives its address."""
+        port = free_port(8600 + len(self._running))
         process = subprocess.Popen(
             server_command("127.0.0.1", port),
-            env=environment,
+            env=dict(os.environ) | {"STEPTAX_LAKE": str(lake)} | settings,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-        running.append(process)
+        self._running.append(process)
         url = f"http://127.0.0.1:{port}"
         wait_until_healthy(url, process)
         return url
 
-    yield start
-    for process in running:
-        process.terminate()
-        process.wait(timeout=20)
+    def stop(self) -> None:
+        """End all of them."""
+        for process in self._running:
+            process.terminate()
+        for process in self._running:
+            process.wait(timeout=20)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., str]]:
+    """Start a dashboard on a lake; gives its address."""
+    servers = Servers()
+    yield servers.start
+    servers.stop()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Callable[..., str]]:
+    """As ``serve``, for all tests of a module."""
+    servers = Servers()
+    yield servers.start
+    servers.stop()
 
 
 class Demo:

@@ -67,11 +67,18 @@ def test_the_card_names_the_slow_worker_and_a_cell_opens_its_timeline(
     expect(card).to_contain_text(re.compile(r"\$\d"))
     expect(page.locator(".st-key-coverage")).to_contain_text("8 of 8 ranks reporting")
 
-    # Live: the newest step moves on by itself.
+    # Live: the newest step moves on by itself, and nothing jumps (Web Vitals: good below 0.1).
+    page.evaluate(
+        """() => { window.shifted = 0; new PerformanceObserver(list => list.getEntries().forEach(
+            e => { if (!e.hadRecentInput) window.shifted += e.value; }
+        )).observe({type: 'layout-shift'}); }"""
+    )
     before = page.locator(".st-key-coverage").inner_text()
     wait_for(
         lambda: page.locator(".st-key-coverage").inner_text() != before, 20, "the page to move on"
     )
+    page.wait_for_timeout(5_000)  # two more refreshes
+    assert page.evaluate("() => window.shifted") < 0.1
 
     def click_a_cell() -> dict[str, list[str]]:
         """The live figure is drawn anew every two seconds, so it is found anew at each try."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
 from pathlib import Path
@@ -16,10 +19,17 @@ from urllib.request import Request, urlopen
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.web.server.starlette.starlette_app_utils import (
+    create_signed_value,
+    generate_xsrf_token_string,
+)
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from steptax.app.lake import Lake
 from steptax.app.serve import free_port, server_command, wait_until_healthy
+from steptax.benchmarks.product.sessions import ask
 from tests.oidc_provider import CLIENT_ID, FAULTS, Provider
 from tests.team_lake import store_team
 
@@ -232,6 +242,82 @@ def test_a_cookie_of_ones_own_making_lets_nobody_in(
     assert "alpha" not in tab.content()
     assert served.get("/media/x.csv", cookie=f"_streamlit_user={value}")[0] == 401
     context.close()
+
+
+PAGES = ("", "job", "fleet", "whatif", "procurement", "reference", "health")
+
+
+def over_websocket(
+    served: Served,
+    page: str,
+    query: str,
+    *,
+    user: str | None = None,
+    fragment: str | None = None,
+    origin: str | None = None,
+) -> tuple[bytes, set[str]]:
+    """All that the server says to one question, and the parts of the page that it names."""
+    xsrf = generate_xsrf_token_string()
+    cookie = f"_streamlit_xsrf={xsrf}"
+    if user is not None:
+        claims = {"origin": served.url, "is_logged_in": True, "iat": time.time(), "sub": user}
+        claims |= {"iss": served.provider.issuer, **USERS[user]}
+        value = create_signed_value(COOKIE_SECRET, "_streamlit_user", json.dumps(claims)).decode()
+        cookie += f"; _streamlit_user={value}"
+    said: list[bytes] = []
+    parts: set[str] = set()
+
+    def read(message: ForwardMsg) -> None:
+        said.append(message.SerializeToString())
+        parts.add(message.delta.fragment_id)
+
+    async def talk() -> None:
+        async with connect(
+            served.url.replace("http", "ws", 1) + "/_stcore/stream",
+            origin=origin or served.url,  # type: ignore[arg-type]
+            subprotocols=["streamlit", xsrf],  # type: ignore[list-item]
+            additional_headers={"Cookie": cookie},
+            max_size=None,
+        ) as socket:
+            # Of a part that is not of this tab nothing is said, not even that it is over.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(
+                    ask(socket, page, query, fragment, read), 60 if fragment is None else 2
+                )
+
+    # A thread of its own: the browser's loop runs in this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(talk())).result()
+    return b"\n".join(said).replace(b"\\", b""), parts - {""}
+
+
+def test_over_the_websocket_nobody_gets_what_is_not_theirs(served: Served) -> None:
+    # The address itself goes back to whoever wrote it.
+    query = "zebra-run&price=2&rank=1&step=3&by=job&denominator=allocated"
+    parts: set[str] = set()
+    for page in PAGES:
+        if page in ("", "job", "fleet"):
+            # Who may see all asks first: what is kept of it must not serve who may see less.
+            whole, found_parts = over_websocket(served, page, query, user="boss")
+            assert b"zebra" in whole.replace(b"zebra-run", b"")
+            parts |= found_parts
+        for user in ("ada", None):
+            found, _ = over_websocket(served, page, query, user=user)
+            found = found.replace(b"zebra-run", b"")
+            assert b"zebra" not in found, (page, user)
+            assert user == "ada" or b"alpha" not in found, page
+    assert parts
+    for part in sorted(parts)[:2]:  # a part of a page that another has open
+        found, _ = over_websocket(served, "job", query, user="ada", fragment=part)
+        assert b"zebra" not in found.replace(b"zebra-run", b"")
+
+
+def test_a_page_of_another_origin_is_refused_and_nobody_is_asked(served: Served) -> None:
+    with pytest.raises(InvalidStatus):
+        over_websocket(served, "", "alpha-run", user="ada", origin="http://elsewhere.example")
+    log = served.log.read_text()
+    assert "disallowed Origin" in log
+    assert "external IP" not in log
 
 
 def test_own_figures_are_for_who_has_the_token(served: Served) -> None:

@@ -88,9 +88,8 @@ def test_an_error_budget_by_hand() -> None:
     assert found.goodput_ratio.value == pytest.approx(1 - 50 / 250)
     assert found.allowed_usd.value == pytest.approx(300)
     assert found.left_usd.value == pytest.approx(250)
-    # Complete days only: yesterday lost 0.20 of 0.10, both days 0.125.
-    assert found.fast_burn.value == pytest.approx(2.0)
-    assert found.slow_burn.value == pytest.approx(1.25)
+    # Complete days only: both days lost 0.125 of 0.10.
+    assert found.week_burn.value == pytest.approx(1.25)
     assert found.lasts_days.value == pytest.approx(250 / (50 / 3))
 
 

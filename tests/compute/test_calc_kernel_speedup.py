@@ -35,9 +35,9 @@ def test_b5_1_the_worked_example() -> None:
     assert round(result.ceiling.value or 0, 2) == 3.22
     assert result.step_speedup.low == result.step_speedup.high == result.step_speedup.value
     assert result.next_limit == "communication"
-    assert "3.19x" in result.sentence
-    assert "0.95%" in result.sentence
-    assert "33.0%" in result.sentence
+    assert "3.19×" in result.sentence
+    assert "0.95 %" in result.sentence
+    assert "33.0 %" in result.sentence
 
 
 def test_b5_1_wait_that_follows_compute() -> None:
@@ -71,7 +71,7 @@ def test_b5_1_the_band_is_the_headline_where_nothing_is_known() -> None:
     assert result.step_speedup.value == pytest.approx(3.19, abs=0.005)
     assert result.step_speedup.low == pytest.approx(1.0)
     assert result.step_speedup.high == pytest.approx(4.75, abs=0.005)
-    assert "1.00x to 4.75x" in result.sentence
+    assert "1.00× to 4.75×" in result.sentence
     assert any("hidden communication" in text for text in result.warnings)
     assert result.sensitivity[0].parameter == "hidden_comm_ms"
     assert result.sensitivity[1].parameter == "wait_follows_ratio"

@@ -16,14 +16,8 @@ from steptax.app.compute.rules import CAUSE_RULES
 from steptax.app.compute.steps import StepMatrix, build_matrix
 from steptax.app.compute.straggler import analyse_stragglers
 from steptax.benchmarks.product.fault_detectors import evidence_of, matrix_of
-from steptax.benchmarks.product.fault_jobs import (
-    NOISES,
-    Fault,
-    FaultJob,
-    Plan,
-    Shape,
-    make_job,
-)
+from steptax.benchmarks.product.fault_jobs import FaultJob, make_job
+from steptax.benchmarks.product.fault_model import NOISES, Fault, Plan, Shape
 
 RANKS = 8
 TRANSFER_S = 0.15

@@ -10,20 +10,20 @@ import pytest
 from steptax.app.compute.cause_model import CAUSE_TEXTS, Cause, Diagnosis, Finding, Scope
 from steptax.app.compute.diagnose import Evidence, diagnose
 from steptax.app.compute.episodes import find_episodes
-from steptax.app.compute.rules import CAUSE_RULES, EPISODE_RULES
+from steptax.app.compute.rules import CAUSE_RULES, EPISODE_RULES, StragglerRules
 from steptax.app.compute.steps import StepMatrix, build_matrix
 from steptax.app.compute.straggler import analyse_stragglers
+from steptax.app.compute.verdict import flagged_stage
 from steptax.benchmarks.product.fault_detectors import evidence_of, matrix_of
-from steptax.benchmarks.product.fault_jobs import (
+from steptax.benchmarks.product.fault_jobs import FaultJob, make_job
+from steptax.benchmarks.product.fault_model import (
     CAUSES,
     NOISES,
     ROUGH_NOISES,
     SCOPES,
     Fault,
-    FaultJob,
     Plan,
     Shape,
-    make_job,
     ranks_of,
 )
 from steptax.benchmarks.product.fault_score import NAMES
@@ -62,7 +62,7 @@ def told(job: FaultJob, evidence: Evidence | None = None) -> Diagnosis:
 
 
 def about(job: FaultJob, diagnosis: Diagnosis) -> list[Finding]:
-    (fault,) = job.truth
+    (fault,) = job.plan.faults
     scope = {"stage": Scope.STAGE, "moving": Scope.MOVING, "job": Scope.JOB}.get(fault.scope)
     if scope is not None and fault.signals:
         return [f for f in diagnosis.findings if f.scope is scope]
@@ -77,7 +77,7 @@ def test_a_cause_is_named_when_its_signals_are_there(cause: str) -> None:
     found = about(job, told(job))
     wanted = NAMES.get(cause, cause)
     first = next(f for f in found if f.cause.cause == wanted)
-    assert set(first.ranks) == set(job.truth[0].ranks)
+    assert set(first.ranks) == set(job.plan.faults[0].ranks)
     assert first.cause.confidence >= CAUSE_RULES.least_confidence
     assert first.cause.evidence_for
     assert first.cause.settle
@@ -205,7 +205,7 @@ def test_a_slow_link_is_not_called_the_network_when_only_totals_are_known() -> N
 @pytest.mark.parametrize("cause", ["gc", "input_loader", "host_cpu"])
 def test_a_hot_device_does_not_take_the_blame_for_what_a_phase_carries(cause: str) -> None:
     job = job_with(cause)
-    (fault,) = job.truth
+    (fault,) = job.plan.faults
     decoy = Fault("thermal", fault.ranks, fault.first, fault.last, 0.0)
     decoyed = make_job(replace(job.plan, faults=(fault, decoy)))
     (one,) = told(decoyed).findings
@@ -312,3 +312,17 @@ def test_silicon_and_a_spell_of_noise_are_no_fault() -> None:
     excess[100:180, 9] += 0.05
     (one,) = find_episodes(excess, step_us, EPISODE_RULES)
     assert abs(one.first - 100) <= 3
+
+
+def test_a_stage_is_heavy_only_surely() -> None:
+    """In noise of 30 % some stage of a healthy job looks heavy over a few steps."""
+    results = [
+        analyse_stragglers(matrix_of(make_job(Plan(seed, Shape(8, 4), 30, ROUGH_NOISES[1]))))
+        for seed in range(8)
+    ]
+    for rules, is_any in (
+        (StragglerRules(), False),
+        (StragglerRules(worker_surely_ratio=-9), True),
+    ):
+        heavy = [flagged_stage(r.stages, r.step_us.value or 0.0, rules) for r in results]
+        assert any(place is not None for place in heavy) is is_any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from steptax.app.compute.episodes import (
     find_episodes,
     warm_up_steps,
 )
-from steptax.app.compute.rank_episodes import RankEpisode
+from steptax.app.compute.rank_episodes import RankEpisode, beside_each_other
 from steptax.app.compute.rules import EPISODE_RULES, EpisodeRules
 
 STEPS, RANKS = 400, 16
@@ -143,3 +145,35 @@ def test_unreported_steps_are_no_excess() -> None:
     excess = noise(8)
     excess[50:350, 2] = np.nan
     assert found(excess) == []
+
+
+def test_a_rank_that_is_slow_from_the_first_step_on_is_no_warm_up() -> None:
+    """Every step is then long, but for what one rank is over its peers."""
+    excess = noise(8, 0.003)
+    excess[:100, 2] += 0.4
+    step_us = 1e6 * (1 + excess.max(axis=1))
+    (one,) = find_episodes(excess, step_us, EPISODE_RULES)
+    assert (one.column, one.first, one.last) == (2, 0, 99)
+    assert one.detected < 20
+
+
+def test_the_first_burst_that_is_an_episode_by_itself_is_told_at_once() -> None:
+    """The others come later, and make one finding of it; nobody has to wait for them."""
+    excess = noise(9, 0.003)
+    slow = np.flatnonzero(np.arange(STEPS) % 40 < 12)
+    excess[slow[slow >= 80], 3] += 0.5
+    (one,) = found(excess)
+    assert one.again is not None
+    assert one.again.stretches > 3
+    assert 80 <= one.detected < 92
+
+
+def test_what_is_told_first_of_two_views_of_a_rank_counts() -> None:
+    def episode(first: int, last: int, detected: int) -> RankEpisode:
+        return RankEpisode(1, first, last, detected, 0.3, 1.0, False)
+
+    throughout, again = episode(10, 99, 60), episode(5, 120, 20)
+    assert beside_each_other([throughout], [again]) == [replace(throughout, detected=20)]
+    short = episode(50, 59, 58)
+    assert beside_each_other([short], [episode(5, 120, 70)]) == [episode(5, 120, 58)]
+    assert beside_each_other([episode(200, 240, 210)], [again]) == [again, episode(200, 240, 210)]

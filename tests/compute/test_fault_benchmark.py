@@ -10,20 +10,19 @@ import pytest
 
 from steptax.benchmarks.product import fault_real, faults
 from steptax.benchmarks.product.fault_detectors import DETECTORS, Found, matrix_of
-from steptax.benchmarks.product.fault_jobs import (
+from steptax.benchmarks.product.fault_jobs import FaultJob, make_job
+from steptax.benchmarks.product.fault_model import (
     CAUSES,
     NOISES,
     PATTERNS,
     ROUGH_NOISES,
     Fault,
-    FaultJob,
     Plan,
     Shape,
-    make_job,
     ranks_of,
 )
 from steptax.benchmarks.product.fault_plans import FULL, SMALL, plans
-from steptax.benchmarks.product.fault_score import Score
+from steptax.benchmarks.product.fault_score import Score, both_found
 
 SIXTEEN = Shape(16)
 HOT = Fault("thermal", (5,), 80, 199, 0.25)
@@ -117,16 +116,29 @@ def test_ranks_are_numbered_tensor_first() -> None:
 def test_the_score_counts_what_was_said() -> None:
     made, score = job(HOT), Score()
     right = Found("ranks", (5,), 85, 199, 95, "thermal")
-    score.add(made, [right, Found("ranks", (7,), 85, 120, 95)])
+    score.add(made.plan, [right, Found("ranks", (7,), 85, 120, 95)])
     got = score.figures()
     assert (got["rank_recall"], got["rank_precision"]) == (1, 0.5)
     assert (got["cause_accuracy"], got["steps_to_detect_p50"]) == (1, 15)
-    score.add(made, [Found("ranks", (5,), 85, 199, 95, "gc")])
+    score.add(made.plan, [Found("ranks", (5,), 85, 199, 95, "gc")])
     assert score.figures()["cause_accuracy"] == 0.5
     assert score.figures()["wrong_cause"] == 0.5
-    score.add(made, [])
+    score.add(made.plan, [])
     assert score.figures()["rank_recall"] == pytest.approx(2 / 3)
     assert score.to_detect == [15, 15, HOT.steps]
+    assert score.figures()["rank_f1"] == pytest.approx(2 * (2 / 3) * (2 / 3) / (4 / 3))
+
+
+def test_steps_to_detect_are_compared_on_the_faults_that_both_found() -> None:
+    """Whoever finds the easy ones alone is quick at those."""
+    made, ours, other = job(HOT), Score(), Score()
+    for score, told in ((ours, (90, 150, None)), (other, (100, None, 95))):
+        for at in told:
+            score.add(made.plan, [] if at is None else [Found("ranks", (5,), 85, 199, at)])
+    mine, theirs = both_found(ours, other, "naive")
+    assert (mine["faults_both_naive"], theirs["faults_both_naive"]) == (1, 1)
+    assert mine["steps_to_detect_p50_both_naive"] == 90 - HOT.first
+    assert theirs["steps_to_detect_p90_both_naive"] == 100 - HOT.first
 
 
 def test_an_alarm_is_true_only_where_most_of_it_is() -> None:
@@ -139,20 +151,20 @@ def test_an_alarm_is_true_only_where_most_of_it_is() -> None:
         (Found("ranks", (6,), 80, 199, 90), 0),
     ):
         score = Score()
-        score.add(made, [alarm])
+        score.add(made.plan, [alarm])
         assert (score.true_alarms, score.false_alarms) == (right, 1 - right), alarm
 
 
 def test_a_decoy_is_no_fault() -> None:
     decoy = Fault("thermal", (9,), 80, 199, 0.0)
     made = make_job(Plan(3, SIXTEEN, 240, NOISES[1], (HOT,), (decoy,)))
-    assert made.truth == (HOT,)
+    assert made.plan.faults == (HOT,)
     assert made.samples is not None
     assert (made.samples.columns["temperature_c"][17:39, 9] > 80).all()
     plain = job(HOT).columns
     assert all((values == plain[name]).all() for name, values in made.columns.items())
     score = Score()
-    score.add(made, [Found("ranks", (9,), 80, 199, 90)])
+    score.add(made.plan, [Found("ranks", (9,), 80, 199, 90)])
     assert (score.true_alarms, score.false_alarms) == (0, 1)
 
 
@@ -172,7 +184,7 @@ def test_a_fault_that_comes_and_goes_costs_on_average_what_was_planned(pattern: 
 def test_what_comes_and_goes_is_scored_with_its_duty() -> None:
     fault = Fault("gc", (5,), 40, 239, 0.2, duty_ratio=0.25, pattern="random")
     made, score = job(fault), Score()
-    score.add(made, [Found("ranks", (5,), 40, 239, 60, "gc", 0.9, 0.3)])
+    score.add(made.plan, [Found("ranks", (5,), 40, 239, 60, "gc", 0.9, 0.3)])
     assert score.figures()["duty_error_p50"] == pytest.approx(0.05)
 
 
@@ -191,7 +203,7 @@ def test_faults_in_rough_noise_count_in_their_own_rows_alone_and_alarms_in_all()
     alarms = [Found("ranks", (7,), 80, 199, 90)]
     whole, own = Score(), Score(counts_rough=True)
     for score in (whole, own):
-        score.add(rough, alarms)
+        score.add(rough.plan, alarms)
     assert whole.figures()["rank_recall"] is None
     assert whole.figures()["rank_precision"] == 0
     assert own.figures()["rank_recall"] == 0
@@ -215,15 +227,15 @@ def test_jobs_are_in_the_groups_that_they_belong_to() -> None:
 def test_naming_a_cause_without_its_signals_is_a_guess_even_if_it_is_right() -> None:
     hidden = Fault("thermal", (5,), 80, 199, 0.25, signals=False)
     made, score = job(hidden), Score()
-    score.add(made, [Found("ranks", (5,), 85, 199, 95, "thermal")])
+    score.add(made.plan, [Found("ranks", (5,), 85, 199, 95, "thermal")])
     assert score.figures()["abstention"] == 0
-    score.add(made, [Found("ranks", (5,), 85, 199, 95)])
+    score.add(made.plan, [Found("ranks", (5,), 85, 199, 95)])
     assert score.figures()["abstention"] == 0.5
 
 
 def test_a_fault_that_was_not_found_is_no_abstention() -> None:
     made, score = job(Fault("thermal", (5,), 80, 199, 0.25, signals=False)), Score()
-    score.add(made, [])
+    score.add(made.plan, [])
     assert score.figures()["abstention"] is None
     assert score.by_cause["thermal"] == {"not found": 1}
 
@@ -232,7 +244,7 @@ def test_a_detector_that_names_no_causes_has_no_figures_about_them() -> None:
     score = Score(names_causes=False)
     for signals in (True, False):
         made = job(Fault("thermal", (5,), 80, 199, 0.25, signals=signals))
-        score.add(made, [Found("ranks", (5,), 85, 199, 95)])
+        score.add(made.plan, [Found("ranks", (5,), 85, 199, 95)])
     got = score.figures()
     assert got["rank_recall"] == 1
     for name in ("cause_accuracy", "wrong_cause", "abstention", "right_of_named"):
@@ -247,7 +259,7 @@ def test_the_naive_one_flags_every_rank_far_above_the_median() -> None:
 
 def test_alarms_in_a_healthy_job_are_false() -> None:
     made, score = job(), Score()
-    score.add(made, [Found("ranks", (1, 2), 10, 20, 15)])
+    score.add(made.plan, [Found("ranks", (1, 2), 10, 20, 15)])
     got = score.figures()
     assert got["false_alarms_per_1000_healthy_steps"] == pytest.approx(2 * 1000 / 240)
     assert got["false_alarms_per_100000_healthy_rank_steps"] == pytest.approx(2e5 / (240 * 16))
@@ -279,8 +291,13 @@ def test_the_score_of_the_small_setting(tmp_path: Path, capsys: pytest.CaptureFi
         for name in ("cause_accuracy", "wrong_cause", "abstention", "mean_confidence_of_named"):
             assert other[name] is None, name
         assert ours["rank_precision"] >= other["rank_precision"]
+        assert ours["rank_f1"] > other["rank_f1"]
         for name in ("steps_to_detect_p50", "false_alarms_per_1000_healthy_steps"):
             assert ours[name] <= other[name], name
+    for name, other in (("nvrx_style", nvrx), ("naive", naive)):
+        paired = f"steps_to_detect_p90_both_{name}"
+        assert ours[f"faults_both_{name}"] == other[f"faults_both_{name}"] > 0
+        assert ours[paired] <= other[paired]
     assert (result["jobs"], result["seeds"]) == (len(plans(SMALL, 5)), [5])
     assert result["targets"]["rank_recall"]["met"] is True
     short = result["groups"]["short window"]

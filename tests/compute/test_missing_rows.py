@@ -18,7 +18,8 @@ from steptax.app.compute.straggler import analyse_stragglers
 from steptax.app.compute.straggler_result import Kind
 from steptax.app.whatif.coarse import coarse_of, step_saving_us, worst_places
 from steptax.benchmarks.product.fault_detectors import evidence_of, matrix_of
-from steptax.benchmarks.product.fault_jobs import NOISES, Fault, Plan, Shape, make_job
+from steptax.benchmarks.product.fault_jobs import make_job
+from steptax.benchmarks.product.fault_model import NOISES, Fault, Plan, Shape
 
 UNTIMED = settings(deadline=None, max_examples=10)
 

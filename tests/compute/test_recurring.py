@@ -112,13 +112,28 @@ def test_steps_that_are_long_for_everybody_judge_nobody() -> None:
     work[evaluation, 0] *= 1.3
     np.testing.assert_array_equal(usual_steps(work, RECURRING_RULES), ~evaluation)
     verdict = analyse_stragglers(matrix_of(work)).verdict
-    assert verdict.culprit is None
+    assert (verdict.kind, verdict.culprit, verdict.mostly) == (Kind.SELDOM, None, 0)
     assert "of what the slowest ranks cost is rank 0's" in verdict.text
     assert "different rank" not in verdict.text
     half = np.arange(STEPS) % 10 >= 5
     work = healthy(2)
     work[half] *= 2.5
     assert usual_steps(work, RECURRING_RULES).all()
+
+
+def test_a_rank_that_is_slow_in_too_few_steps_is_named_for_what_it_is() -> None:
+    work = healthy(2, sd=0.005)
+    work[100:108, 3] *= 4.0
+    matrix = matrix_of(work)
+    result = analyse_stragglers(matrix)
+    assert (result.verdict.kind, result.verdict.mostly) == (Kind.SELDOM, 3)
+    assert result.verdict.ranks == ()
+    (finding,) = diagnose(matrix, result, Evidence()).findings
+    assert (finding.scope, finding.ranks) == (Scope.MOVING, ())
+    assert finding.place == "mostly rank 3, in too few steps to be slow for good"
+    assert (finding.first_step, finding.last_step, finding.is_open) == (100, 107, False)
+    assert finding.excess_ratio > 1
+    assert "what rank 3 does in the steps in which it is late" in finding.cause.action
 
 
 def excess_with(places: np.ndarray, size: float = 0.5, seed: int = 3) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +44,18 @@ def test_every_page_is_reached_from_the_index() -> None:
             if target.endswith(".md"):
                 ahead.append((page.parent / target).resolve())
     assert {p.resolve() for p in docs.rglob("*.md")} == found
+
+
+def test_the_pictures_of_the_readme_are_there_and_small() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"!\[(.+?)\]\((.+?)\)", readme)
+    assert {Path(path).stem for _, path in shown} == {
+        "executive",
+        "job",
+        "procurement",
+        "compare",
+        "health",
+    }
+    for about, path in shown:
+        assert len(about) > 20
+        assert 10_000 < (ROOT / path).stat().st_size <= 200_000, path

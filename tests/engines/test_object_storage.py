@@ -21,6 +21,7 @@ from steptax.app.lake.bucket import Bucket, url_of
 from steptax.app.lake.bucket_lake import BucketLake
 from steptax.app.lake.compact import compact
 from steptax.app.lake.ingest import IngestResult, ingest
+from steptax.app.lake.retain import retain
 from steptax.app.queries import DuckEngine
 from steptax.app.queries.spark import spark_names
 from steptax.app.schema import Batch
@@ -124,6 +125,23 @@ def test_append_list_read_and_compact(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(other.bucket.names(folder)) == 1
     lake.append("steps", steps(12, 1), source="recorder")
     assert stored(other) == once(0, 13)
+
+
+def test_retention_leaves_sums_in_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = opened(create=True)
+    for k in range(3):
+        lake.append("steps", steps(4 * k, 4), source="recorder")
+    asked: dict[str, Any] = {"job_id": "j"}
+    before = DuckEngine(lake).run("history_steps", **asked)
+    gone = lake.segments("steps", "j")
+    # Rows without a moment are as old as their storing.
+    assert [one.rows for one in retain(lake, 2**62, grace_s=0).dropped] == [48]
+    other = elsewhere(monkeypatch, tmp_path, "other")
+    assert other.segments("steps", "j") == []
+    assert not other.bucket.names(lake.relative(gone[0].path).rpartition("/")[0])
+    assert DuckEngine(other).run("history_steps", **asked).equals(before)
 
 
 def test_only_what_is_asked_for_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

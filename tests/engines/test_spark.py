@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from steptax.app.lake import Lake, ScopedLake
+from steptax.app.lake.retain import retain
 from steptax.app.lake.rollups import is_rolled, made, rollup_path
 from steptax.app.queries import QUERIES, DuckEngine
 from steptax.app.queries.spark import QUIET, SparkEngine, spark_session
@@ -174,6 +175,22 @@ def test_spark_sums_up_what_no_roll_up_covers(session: Any, lake: Lake, tmp_path
     spark = SparkEngine(lake, session).run("device_day_rows", first_us=None, last_us=None)
     assert not (lake.root / "rollups").exists()
     assert_same(spark, duck, ordered=True)
+
+
+@pytest.mark.slow
+def test_what_outlived_its_rows_is_told_by_both(session: Any, lake: Lake, tmp_path: Path) -> None:
+    lake = copied(lake, tmp_path)
+    questions: dict[str, dict[str, Any]] = {
+        "history_windows": {"job_id": "a", "step_block": 256, "window_steps": 256},
+        "device_day_rows": {"first_us": None, "last_us": None},
+    }
+    before = {name: DuckEngine(lake).run(name, **asked) for name, asked in questions.items()}
+    retain(lake, 2**62)
+    assert lake.segments("steps") == lake.segments("device_samples") == []
+    for name, asked in questions.items():
+        duck = DuckEngine(lake).run(name, **asked)
+        assert_same(duck, before[name], ordered=False)
+        assert_same(SparkEngine(lake, session).run(name, **asked), duck, ordered=False)
 
 
 @pytest.mark.slow

@@ -21,7 +21,8 @@ from steptax.app.lake import Lake
 from steptax.app.metrics import METRICS, help_of
 from steptax.app.views.card_text import card_as_text
 from steptax.app.views.job import job_view
-from steptax.app.views.models import JobView, StoppedRank
+from steptax.app.views.job_models import JobView
+from steptax.app.views.models import StoppedRank
 from steptax.app.views.workspace import open_workspace
 
 

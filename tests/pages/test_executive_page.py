@@ -131,3 +131,28 @@ def test_choices_for_a_job_rest_here(show: Show) -> None:
     assert on_job.selectbox(key="job").value == "worker"
     assert on_job.selectbox(key="window").value == "100"
     assert not on_job.selectbox(key="job").disabled
+
+
+@pytest.mark.usefixtures("fleet")
+def test_a_bar_of_the_ledger_leads_to_its_jobs(show: Show, text_of: Text) -> None:
+    at = show(price="2.0")
+    assert not [f for f in at.dataframe if {"job_id", "share"} <= {*f.value.columns}]
+    at.selectbox(key="bucket").set_value("unexplained").run()
+    assert not at.exception
+    behind = table_with(at, "job_id", "gpu_hours", "share")
+    first = behind.iloc[0]
+    assert (first["job_id"], first["gpu_hours"], first["usd"]) == ("acct-1", 160.0, 320.0)
+    assert first["share"] == 100.0
+    assert "Select a row to open the job" in text_of(at)
+    # Of the recorded steps it is the jobs that have some.
+    at.segmented_control(key="ledger_of").set_value("recorded steps").run()
+    at.selectbox(key="bucket").set_value("straggler_wait").run()
+    assert not at.exception
+    assert list(table_with(at, "job_id", "gpu_hours", "share")["job_id"]) == ["worker"]
+
+
+@pytest.mark.usefixtures("fleet")
+def test_the_list_says_what_was_diagnosed_or_that_nothing_was(show: Show) -> None:
+    jobs = table_with(show(price="2.0"), "job_id", "cause").set_index("job_id")["cause"]
+    assert "confidence" in jobs["worker"] or "not named; largest loss" in jobs["worker"]
+    assert jobs["acct-1"].startswith("unknown: no per-rank steps")

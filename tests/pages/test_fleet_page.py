@@ -103,7 +103,7 @@ def test_figures_hold_what_the_tables_say(lake: Lake, palette: Any) -> None:
     assert list(points.x) == [row[0] for row in rate_table(view).rows]
     # Colour is not alone in telling which size does not go with the model.
     assert set(points.marker.symbol) <= {"circle", "diamond"}
-    (bars,) = spread_figure(view.waste_values, "waste").data
+    (bars,) = spread_figure([value for _, value in view.waste_values], "waste").data
     assert sum(bars.y) == len(view.waste_values) == 1
     assert places_table(view.places).csv().startswith("name,kind,what,count,expected")
 
@@ -129,3 +129,16 @@ def test_a_choice_is_in_the_link_and_changes_every_number(show: Show, text_of: T
     assert not at.exception
     assert "6 jobs: the state of 4 is known" in text_of(at)
     assert "Only jobs of" not in text_of(at)
+
+
+@pytest.mark.usefixtures("fleet")
+def test_a_bar_of_a_histogram_leads_to_its_jobs(show: Show) -> None:
+    at = show(PAGE)
+    box = at.selectbox(key="fleet_waste_bin")
+    chosen = box.options[1]
+    box.set_value("4").run()
+    assert not at.exception
+    assert chosen == "20 to 25 %"
+    (found,) = [f.value for f in at.dataframe if {"job_id", "value"} == {*f.value.columns}]
+    assert list(found["job_id"]) == ["worker"]
+    assert 20 <= found["value"].iloc[0] < 25

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from steptax.app import first_run
 from steptax.app.errors import IntegrityError
 from steptax.app.lake import Lake
 from steptax.pages import data, parts
+from steptax.pages import first_run as first_run_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["../pages/executive.py", "../pages/job.py", "../pages/health.py"]
@@ -32,7 +34,7 @@ def test_an_empty_lake_says_what_to_do(show: Show, text_of: Text, page: str) -> 
     assert not at.metric
     said = text_of(at)
     assert "steptax demo" in said
-    assert "steptax ingest steps FILE" in said
+    assert "steptax ingest FILE" in said
     assert [heading.value for heading in at.subheader] == ["No job yet"]
 
 
@@ -44,6 +46,27 @@ def test_no_lake_at_all_says_the_same(
     assert not at.exception
     assert "steptax demo" in text_of(at)
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_what_is_on_the_machine_is_offered_and_read_by_a_button(
+    lake: Lake, show: Show, text_of: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "files" / "run-1"
+    folder.mkdir(parents=True)
+    trace = ROOT / "tests" / "connectors" / "examples" / "kineto.json"
+    (folder / "rank0.pt.trace.json").write_bytes(trace.read_bytes())
+    monkeypatch.setattr(first_run, "usual_folders", lambda: [tmp_path / "files"])
+    monkeypatch.setattr(first_run, "PORTS", ())
+    monkeypatch.setattr(first_run, "_devices", list)
+    monkeypatch.setattr(first_run, "_slurm", list)
+    first_run_page._found.clear()
+    at = show("../pages/job.py")
+    assert "1 traces of torch.profiler" in text_of(at)
+    assert f"steptax ingest kineto {folder}" in [code.value for code in at.code]
+    at.button(key="connect_0").click().run()
+    assert not at.exception
+    assert at.selectbox(key="job").value == "run-1"
+    first_run_page._found.clear()
 
 
 def test_the_first_job_appears_without_a_new_start(lake: Lake, add: Add, show: Show) -> None:

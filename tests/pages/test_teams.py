@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -11,9 +12,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from steptax.app.access import Access, AccessDeniedError, NotLoggedInError, Role
-from steptax.app.errors import UserError
+from steptax.app.errors import NotFoundError, UserError
 from steptax.app.lake import Lake
+from steptax.app.lake.segments import job_folder
+from steptax.app.views.job_models import JobView
+from steptax.app.views.kept import Latest
 from steptax.pages import data, reader
+from steptax.pages.state import Selection
+from tests.app.fleet_lake import rows
 from tests.pages.sent import PAGES, files, sent  # noqa: F401
 from tests.team_lake import store_team
 
@@ -127,6 +133,38 @@ def test_data_of_each_kind_is_of_the_own_team(teams: Lake, read_as: Read) -> Non
         data.record(theirs, None)
     with pytest.raises(UserError):
         data.budget(f"team:{THEIRS}", None, None)
+
+
+def test_a_shared_view_of_a_running_job_serves_nobody_else(
+    teams: Lake, read_as: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Latest[JobView](16, lambda view: view.coverage.is_live, 60.0, rest=1e9)
+    monkeypatch.setattr(data, "_job_views", kept)
+    theirs = f"{THEIRS}-run"
+    now_us = time.time_ns() // 1000
+    for word in (OURS, THEIRS):
+        record = {"job_id": f"{word}-run", "team": word, "state": "running", "world_size": 4}
+        record |= {"start_us": now_us - 60_000_000}
+        teams.append("jobs", rows([record]), source="test")
+        folder = teams.root / "live" / job_folder(f"{word}-run")
+        folder.mkdir(parents=True)
+        beats = [{"rank": rank, "ts_us": now_us, "state": "running"} for rank in range(4)]
+        (folder / "beats-collector.json").write_text(json.dumps(beats))
+    chosen = Selection(theirs, 500, None, live=True)
+    read_as(Access("boss", Role.ADMIN, None))
+    whole = data.job(chosen, theirs)
+    assert whole.coverage.is_live
+    read_as(viewer(OURS))
+    with pytest.raises(NotFoundError):
+        data.job(chosen, theirs)
+    read_as(viewer(THEIRS))
+    own = data.job(chosen, theirs)
+    assert own is not whole
+    read_as(viewer(OURS, THEIRS))
+    assert data.job(chosen, theirs) is not own
+    # One of the same teams is one of the same view.
+    read_as(Access("another@example.org", Role.VIEWER, frozenset({THEIRS})))
+    assert data.job(chosen, theirs) is own
 
 
 def test_who_may_set_which_budget(teams: Lake, read_as: Read) -> None:

@@ -59,7 +59,7 @@ def test_without_any_job_it_opens_on_the_kernel(text_of: Text) -> None:
     assert not at.exception
     assert not at.error
     said = text_of(at)
-    assert "232x on this kernel gives 1.00x to 4.75x on the step" in said
+    assert "232× on this kernel gives 1.00× to 4.75× on the step" in said
     assert at.toggle(key="from_job").disabled
     assert at.metric[0].label == "Step speed\\-up"
     assert at.metric[0].value.replace("\\", "") == "1.00× to 4.75×"
@@ -71,7 +71,7 @@ def test_the_numbers_are_those_of_the_command(
     add("worker")
     at = opened()
     said = text_of(at)
-    for text in ("145 ms", "45.4 ms", "69.0 %", "0.95%", "10.3 %", "33.0 %", "3.19×", "3.22×"):
+    for text in ("145 ms", "45.4 ms", "69.0 %", "0.95 %", "10.3 %", "33.0 %", "3.19×", "3.22×"):
         assert text in said, text
     words = command(at)
     assert " ".join(words) == (
@@ -208,7 +208,7 @@ def test_what_the_job_cannot_say_has_its_reason(add: Add, text_of: Text) -> None
     at.number_input(key="kernel-speedup.compute_ms").set_value(100.0)
     at.number_input(key="kernel-speedup.comm_ms").set_value(30.0)
     at.number_input(key="kernel-speedup.wait_ms").set_value(15.0).run()
-    assert "1.00x to 4.75x" in text_of(at)
+    assert "1.00× to 4.75×" in text_of(at)
 
 
 def test_a_job_without_steps_leaves_the_example(add: Add, text_of: Text) -> None:
@@ -217,7 +217,7 @@ def test_a_job_without_steps_leaves_the_example(add: Add, text_of: Text) -> None
     at = opened(from_job="true", job="acct-1")
     assert not at.exception
     assert "has no steps" in at.error[0].value
-    assert "1.00x to 4.75x" in text_of(at)
+    assert "1.00× to 4.75×" in text_of(at)
 
 
 @pytest.mark.parametrize(

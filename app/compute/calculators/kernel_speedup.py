@@ -210,16 +210,18 @@ def _sentence(
     limit_ms: float,
 ) -> str:
     value, low, high = step
+    compute = f"{after.compute_ms / after.total_ms * 100:.2f} %"
+    wait = f"{after.wait_ms / after.total_ms * 100:.1f} %"
     shares = (
-        f"compute is then {after.compute_ms / after.total_ms:.2%} of the step and waiting "
-        f"{after.wait_ms / after.total_ms:.1%}; next limit: {limit}, {limit_ms:.3g} ms."
+        f"compute is then {compute} of the step and waiting {wait}; next limit: {limit}, "
+        f"{limit_ms:.3g} ms."
     )
     if high < 1:
-        return f"{speedup:g}x on this kernel makes the step slower, {value:.2f}x: {shares}"
+        return f"{speedup:g}× on this kernel makes the step slower, {value:.2f}×: {shares}"
     if high - low < 0.005:
-        return f"{speedup:g}x on this kernel gives {value:.2f}x on the step: {shares}"
+        return f"{speedup:g}× on this kernel gives {value:.2f}× on the step: {shares}"
     return (
-        f"{speedup:g}x on this kernel gives {low:.2f}x to {high:.2f}x on the step. At {value:.2f}x "
+        f"{speedup:g}× on this kernel gives {low:.2f}× to {high:.2f}× on the step. At {value:.2f}× "
         + shares
     )
 

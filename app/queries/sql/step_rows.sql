@@ -12,4 +12,5 @@ SELECT
     s.tokens, s.seq_sq_sum, s.loss
 FROM steps s
 JOIN newest n ON s.step = n.step AND s.attempt = n.attempt
+WHERE s.step BETWEEN :first_step AND :last_step
 ORDER BY s.step, s.rank

@@ -1,0 +1,41 @@
+"""``steptax discover``: what is on this machine that can be read, and how."""
+
+from __future__ import annotations
+
+import typer
+
+from steptax.app.commands.options import JsonFlag
+from steptax.app.commands.output import console, show
+from steptax.app.first_run import Offer, found_here
+
+NOTHING = (
+    "Nothing was found on this machine. steptax demo trains a real job on it; steptax connectors "
+    "lists what can be read."
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's command."""
+    app.command("discover")(discover_command)
+
+
+def discover_command(as_json: JsonFlag = False) -> None:
+    """What is on this machine that can be read: devices, Slurm, Prometheus, lakes, files of jobs.
+
+    Looks only; nothing is stored, and no other machine is asked.
+    """
+    found = found_here()
+    data = [
+        {"source": o.source, "title": o.title, "gives": o.gives, "command": o.command}
+        for o in found
+    ]
+    show(data, as_json=as_json, text=lambda: _print(found))
+
+
+def _print(found: tuple[Offer, ...]) -> None:
+    if not found:
+        console.print(NOTHING)
+        return
+    for offer in found:
+        console.print(f"{offer.title}: {offer.gives}")
+        console.print(f"    {offer.command}")

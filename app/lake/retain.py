@@ -1,0 +1,205 @@
+"""Retention: raw rows that are older than an age go, their roll-ups stay.
+
+A segment goes as a whole, once its newest row is old enough. Per table and job:
+
+1. the roll-ups of what goes are written to ``kept/``; nobody reads them yet;
+2. one commit adds them and removes the segments: from then on readers see those, not these;
+3. the files of the segments are deleted after a grace time, by this or by any later pass.
+
+Killed before 2, everything is as it was, and the next pass begins anew; killed after it, a later
+pass (or a compaction) deletes the files. A job's rows are dropped together or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from steptax.app.lake.commits import Commit, Overtaken
+from steptax.app.lake.compact import GRACE_S, sweep
+from steptax.app.lake.kept import FOLDER, KIND, place_of
+from steptax.app.lake.lake import Lake
+from steptax.app.lake.rollups import Parts, of_table, parts_of, write_rollup
+from steptax.app.lake.segments import Segment, order_column, read_segment
+from steptax.app.schema import table
+from steptax.app.schema.rollup import Rollup
+from steptax.app.schema.rollups import ROLLUPS
+
+#: Tables of which something remains when their rows are gone.
+TABLES_KEPT = tuple(dict.fromkeys(rollup.table for rollup in ROLLUPS))
+#: Segments that one part sums up: so much is in memory at once, however much goes.
+_TOGETHER = 64
+DAY_US = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Going:
+    """What goes of a table, or of one job in it."""
+
+    table: str
+    job_id: str | None
+    segments: tuple[Segment, ...]
+    bytes: int
+    newest_us: int
+    """Moment of the newest row."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that go."""
+        return sum(segment.rows for segment in self.segments)
+
+
+@dataclass(frozen=True)
+class Retained:
+    """What a pass did. ``busy``: another one, or a compactor, was at work."""
+
+    dropped: tuple[Going, ...] = ()
+    deleted_files: int = 0
+    busy: bool = False
+
+
+def due(
+    lake: Lake, before_us: int, *, tables: Iterable[str] = TABLES_KEPT, job_id: str | None = None
+) -> tuple[Going, ...]:
+    """Segments whose newest row is of before ``before_us``, by table and job. Changes nothing."""
+    found = []
+    for name in tables:
+        spec = table(name)
+        jobs = [job_id] if job_id is not None else lake.job_ids(name)
+        for job in jobs if spec.by_job else [None] if job_id is None else []:
+            old = []
+            newest = 0
+            for segment in lake.fetched(lake.segments(name, job)):
+                try:
+                    at_us = _newest_us(segment)
+                except (pa.ArrowException, OSError):  # damaged: whoever asks for it sets it aside
+                    continue
+                if at_us < before_us:
+                    old.append(segment)
+                    newest = max(newest, at_us)
+            if old:
+                size = sum(segment.path.stat().st_size for segment in old)
+                found.append(Going(name, job, tuple(old), size, newest))
+    return tuple(found)
+
+
+def retain(
+    lake: Lake,
+    before_us: int,
+    *,
+    tables: Iterable[str] = TABLES_KEPT,
+    job_id: str | None = None,
+    grace_s: float = GRACE_S,
+) -> Retained:
+    """Drop what is ``due``; its roll-ups stay. Readers and writers go on meanwhile."""
+    with lake.commits.compacting(lake.root) as alone:
+        if not alone:
+            return Retained(busy=True)
+        done: list[Going] = []
+        for going in due(lake, before_us, tables=tables, job_id=job_id):
+            try:
+                _drop(lake, going, before_us)
+            except Overtaken:
+                return Retained(tuple(done), busy=True)
+            done.append(going)
+        _clear_unseen(lake)
+        return Retained(tuple(done), sweep(lake, grace_s))
+
+
+def _drop(lake: Lake, going: Going, before_us: int) -> None:
+    removes = tuple(lake.relative(segment.path) for segment in going.segments)
+    commit_id = hashlib.sha256("\n".join((KIND, *removes)).encode()).hexdigest()[:24]
+    adds = []
+    for number, begin in enumerate(range(0, len(going.segments), _TOGETHER)):
+        group = going.segments[begin : begin + _TOGETHER]
+        first, last = min(s.first for s in group), max(s.last for s in group)
+        rows = sum(s.rows for s in group)
+        entry = f"part-{commit_id}-{number}-{first}-{last}-{rows}.parquet"
+        for rollup in of_table(going.table):
+            for level in rollup.levels:
+                place = f"{place_of(rollup, level, going.job_id)}/{entry}"
+                parts = parts_of(lake.root, rollup, level, group)
+                write_rollup(lake.root / place, _merged(rollup, level, parts))
+                adds.append(place)
+    detail: dict[str, Any] = {
+        "table": going.table,
+        "job_id": going.job_id,
+        "before_us": before_us,
+        "rows": going.rows,
+        "bytes": going.bytes,
+        "first": min(s.first for s in going.segments),
+        "last": max(s.last for s in going.segments),
+    }
+    now_us = time.time_ns() // 1000
+    lake.commit(Commit(commit_id, KIND, now_us, tuple(adds), removes, detail))
+
+
+def _merged(rollup: Rollup, level: str, parts: Parts) -> pa.Table:
+    names = ", ".join(rollup.columns)
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False})
+    try:
+        connection.execute("SET enable_progress_bar = false")
+        sources = []
+        if parts.stored:
+            listed = ", ".join("'" + str(p).replace("'", "''") + "'" for p in parts.stored)
+            sources.append(f"SELECT {names} FROM read_parquet([{listed}], hive_partitioning=false)")
+        if parts.fresh is not None:
+            connection.register("_fresh", parts.fresh)
+            sources.append(f"SELECT {names} FROM _fresh")
+        sql = rollup.merged_sql(level, f"({' UNION ALL '.join(sources)})")
+        return connection.sql(f"{sql} ORDER BY ALL").to_arrow_table()
+    finally:
+        connection.close()
+
+
+def _newest_us(segment: Segment) -> int:
+    """Moment of the newest row; of rows that tell none, when they were stored."""
+    spec = table(segment.table)
+    if order_column(spec.names) == "ts_us" and segment.last < 2**62:
+        return segment.last
+    told = [name for name in ("ts_us", "start_us") if name in spec.names]
+    newest = 0
+    for name in (*told, "ingested_at_us"):
+        found, is_whole = _greatest(segment, name)
+        newest = max(newest, found)
+        if is_whole and found:
+            break
+    return newest
+
+
+def _greatest(segment: Segment, name: str) -> tuple[int, bool]:
+    """Greatest value of a column, and whether every row has one; from the footer where it tells."""
+    if segment.is_parquet:
+        footer = pq.read_metadata(segment.path)
+        index = footer.schema.names.index(name) if name in footer.schema.names else -1
+        groups = [footer.row_group(k).column(index) for k in range(footer.num_row_groups)]
+        told = [g.statistics for g in groups] if index >= 0 else []
+        if told and all(s is not None and s.has_null_count for s in told):
+            known = [s.max for s in told if s.has_min_max]
+            return max(known, default=0), all(s.null_count == 0 for s in told)
+        if index < 0:
+            return 0, False
+    column = read_segment(table(segment.table), segment)[name]
+    return pc.max(column).as_py() or 0, column.null_count == 0
+
+
+def _clear_unseen(lake: Lake) -> None:
+    """Remove parts of passes that were killed before their commit, on this machine."""
+    folder = lake.root / FOLDER
+    if lake.url is not None or not folder.is_dir():
+        return
+    seen = {name for c in lake.commits.all().values() if c.kind == KIND for name in c.adds}
+    unseen: Sequence[Path] = [
+        path for path in folder.rglob("*.parquet") if lake.relative(path) not in seen
+    ]
+    for path in unseen:
+        path.unlink(missing_ok=True)

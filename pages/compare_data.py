@@ -1,0 +1,52 @@
+"""Comparisons for the Compare page, shared by all readers."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import streamlit as st
+
+from steptax.app.views.side_by_side import SideBySide, side_by_side
+from steptax.app.views.side_by_side_load import Part, halves, read_part
+from steptax.app.views.workspace import Workspace
+from steptax.pages import data
+
+#: Jobs that can be chosen from a list; others by their name in the link.
+LISTED = 2_000
+
+
+def jobs() -> list[str]:
+    """Jobs with steps, newest first."""
+    ws = data.workspace()
+    with_steps = ws.job_ids_with_steps()
+    return [job_id for job_id in ws.job_ids() if job_id in with_steps][:LISTED]
+
+
+def start(job_id: str) -> tuple[Part, Part]:
+    """Both halves of a job, to begin with."""
+    return halves(data.workspace(), job_id)
+
+
+def part(job_id: str, steps: str, where: str) -> Part:
+    """What a reader chose; UserError says what is wrong with its steps."""
+    return read_part(f"{job_id}@{steps.strip()}" if steps.strip() else job_id, where)
+
+
+def compared(a: Part, b: Part, price: Decimal | None) -> SideBySide:
+    """``b`` against ``a`` at ``price``."""
+    ws = data.workspace()
+    version = f"{ws.version(a.job_id)}-{ws.version(b.job_id)}"
+    return _compared(ws, ws.key, a, b, price, data.price_note(price), version)
+
+
+@st.cache_resource(max_entries=16, show_spinner="Comparing")
+def _compared(
+    _ws: Workspace,
+    root: str,
+    a: Part,
+    b: Part,
+    price: Decimal | None,
+    note: str | None,
+    version: str,
+) -> SideBySide:
+    return side_by_side(_ws, a, b, price=price, price_note=note)

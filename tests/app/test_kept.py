@@ -1,0 +1,127 @@
+"""What is kept in memory: one result for many readers, no older than it may be, and no longer."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from steptax.app.views.kept import Latest, OfView
+
+
+@dataclass(frozen=True)
+class View:
+    number: int
+    is_live: bool
+    array: np.ndarray[tuple[int], np.dtype[np.float64]]
+    """Cannot be hashed, and has no one truth: views are told apart by identity."""
+
+
+class Maker:
+    """Makes numbered views, and says how many."""
+
+    def __init__(self, *, is_live: bool, takes_s: float = 0.0) -> None:
+        self.made = 0
+        self.is_live = is_live
+        self.takes_s = takes_s
+
+    def __call__(self) -> View:
+        self.made += 1
+        time.sleep(self.takes_s)
+        return View(self.made, self.is_live, np.zeros(3))
+
+
+def latest(most: int = 4, every_s: float = 60.0, rest: float = 1.0) -> Latest[View]:
+    return Latest(most, lambda view: view.is_live, every_s, rest=rest)
+
+
+def test_what_is_over_is_made_anew_exactly_when_its_data_changed() -> None:
+    kept, make = latest(rest=1e9), Maker(is_live=False)
+    assert [kept.get("a", v, make).number for v in ("1", "1", "2", "2", "1")] == [1, 1, 2, 2, 3]
+    assert kept.get("b", "1", make).number == 4
+
+
+def test_what_goes_on_rests_before_it_is_made_anew() -> None:
+    kept, make = latest(rest=1e9), Maker(is_live=True)
+    assert {kept.get("a", str(k), make).number for k in range(9)} == {1}
+    kept, make = latest(rest=0.0), Maker(is_live=True)
+    assert [kept.get("a", v, make).number for v in ("1", "1", "2")] == [1, 1, 2]
+    # "Newest step 14 s ago" changes while the data is the same.
+    kept, make = latest(every_s=0.0, rest=0.0), Maker(is_live=True)
+    assert [kept.get("a", "1", make).number for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_many_readers_at_once_cost_one(is_live: bool) -> None:
+    kept, make = latest(rest=1e9), Maker(is_live=is_live, takes_s=0.05)
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(kept.get("a", "1", make).number))
+        for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [1] * 20
+    assert make.made == 1
+
+
+def test_while_one_makes_the_next_the_others_get_the_one_before() -> None:
+    kept = latest(rest=0.0)
+    first = kept.get("a", "1", Maker(is_live=True))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> View:
+        begun.set()
+        assert go_on.wait(30)
+        return View(2, True, np.zeros(1))
+
+    thread = threading.Thread(target=lambda: kept.get("a", "2", slow))
+    thread.start()
+    assert begun.wait(30)
+    assert kept.get("a", "2", slow) is first
+    go_on.set()
+    thread.join()
+    assert kept.get("a", "2", Maker(is_live=True)).number == 2
+
+
+def test_who_fails_leaves_the_way_free() -> None:
+    kept = latest()
+
+    def broken() -> View:
+        raise ValueError("no such job")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no such job"):
+            kept.get("a", "1", broken)
+    assert kept.get("a", "1", Maker(is_live=False)).number == 1
+
+
+def test_of_a_question_one_result_is_kept_and_of_questions_so_many() -> None:
+    kept, make = latest(most=2), Maker(is_live=False)
+    for key in ("a", "b", "c"):
+        for version in ("1", "2"):
+            kept.get(key, version, make)
+    assert kept.get("c", "2", make).number == 6
+    assert kept.get("b", "2", make).number == 4
+    assert kept.get("a", "2", make).number == 7  # made anew
+
+
+def test_what_is_drawn_of_a_view_goes_with_it_and_is_nobody_elses() -> None:
+    drawn = OfView(2)
+    view, other = (View(1, True, np.zeros(3)) for _ in range(2))
+    figure = drawn.get(view, "heat", lambda: ["of one"])
+    assert drawn.get(view, "heat", lambda: ["again"]) is figure
+    assert drawn.get(other, "heat", lambda: ["of the other"]) == ["of the other"]
+    drawn.get(view, "series", list)
+    drawn.get(view, "ledger", list)
+    assert drawn.get(view, "heat", lambda: ["again"]) == ["again"]  # the last two are kept
+    assert len(drawn._made) == 2
+    del view
+    gc.collect()
+    assert len(drawn._made) == 1

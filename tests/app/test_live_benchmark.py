@@ -1,0 +1,32 @@
+"""The live benchmark, small and for a moment: steps reach a page; it knows what it did not see."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from steptax.benchmarks.product.live_hour import Seen, main
+
+
+@pytest.mark.slow
+def test_steps_of_many_ranks_reach_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--ranks", "32", "--nodes", "2", "--seconds", "12", "--json"]
+    code = main(words)
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    found = said["data"]
+    assert code == 0, found
+    assert found["rows_found"] == found["rows_distinct"] == 32 * 12
+    assert found["page_errors"] == []
+    assert found["readable_p50_s"] > 0
+    assert found["segments_max"] > 0
+
+
+def test_a_step_is_on_the_page_when_it_was_asked_for_after_its_rows_were_there() -> None:
+    seen = Seen(
+        readable={1: 10.0, 2: 12.0, 3: 30.0},
+        # Asked for, arrived, newest step: the second was asked for before step 2 was whole.
+        answers=[(9.0, 10.5, 1), (11.0, 12.5, 2), (13.0, 14.0, 1), (15.0, 16.0, 2)],
+    )
+    assert seen.on_page() == {1: 12.5, 2: 16.0}

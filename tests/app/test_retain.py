@@ -1,0 +1,232 @@
+"""Retention: old raw rows go, what they summed up to stays, whoever is killed when."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from steptax.app.compute.attempt_layer import State
+from steptax.app.errors import NotFoundError
+from steptax.app.lake import Lake, rollups
+from steptax.app.lake.compact import compact
+from steptax.app.lake.ingest import ingest
+from steptax.app.lake.kept import dropped
+from steptax.app.lake.retain import DAY_US, due, retain
+from steptax.app.schema import Batch
+from steptax.app.views.extent import loss_by_step, step_summary
+from steptax.app.views.fleet_jobs import job_bills
+from steptax.app.views.health import health_view
+from steptax.app.views.history import history_view
+from steptax.app.views.load import load_job, load_step
+from steptax.app.views.workspace import Workspace, open_workspace
+from tests.app.device_lake import START, STEPS, store_samples, store_steps
+from tests.app.fleet_lake import rows
+
+JOB = "llm"
+#: Later than all that ``device_lake`` stores.
+AFTER_US = START + DAY_US
+SPANS = {"first_us": None, "last_us": None}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A job of 60 steps and its devices, long ago, with the record that bills it."""
+    made = Lake(tmp_path / "lake", create=True)
+    store_steps(made, JOB)
+    store_samples(made)
+    job = {"job_id": JOB, "world_size": 8, "start_us": START, "end_us": START + 60_000_000}
+    made.append("jobs", rows([job | {"state": "completed"}]), source="test")
+    return made
+
+
+def told(ws: Workspace) -> dict[str, Any]:
+    """Everything that is told from sums, and the bill."""
+    ask, in_steps = ws.engine.run, (State.SPLIT, State.WHOLE)
+    bill = job_bills(ws, [ws.job(JOB)])[0].bill
+    assert bill is not None
+    assert bill.timeline is not None
+    return {
+        "steps": ask("history_steps", job_id=JOB).to_pylist(),
+        "windows": sorted(
+            ask("history_windows", job_id=JOB, step_block=256, window_steps=256).to_pylist(),
+            key=lambda row: (row["rank"], row["block_step"]),
+        ),
+        "span": ask("history_span", job_id=JOB).to_pylist(),
+        "summary": step_summary(ws, JOB).to_pylist(),
+        "loss": loss_by_step(ws, JOB).to_pylist(),
+        "days": ask("device_day_rows", **SPANS).to_pylist(),
+        "minutes": ask("device_minute_rows", **SPANS).to_pylist(),
+        # Steps that the phases of their ranks divided, and those of which the length is known.
+        "held": [
+            bill.timeline.gpu_us(*states)
+            for states in [(State.SPLIT, State.WHOLE), *((s,) for s in State if s not in in_steps)]
+        ],
+    }
+
+
+def test_without_drop_it_prints_and_changes_nothing(
+    lake: Lake, steptax: Callable[..., Any]
+) -> None:
+    before = sorted(p for p in lake.root.rglob("*") if p.is_file())
+    said = steptax("retain", "--days", "1")
+    assert said["is_done"] is False
+    assert {(g["table"], g["rows"]) for g in said["going"]} == {
+        ("steps", 8 * STEPS),
+        ("device_samples", 8 * (STEPS + 60)),
+    }
+    sizes = [s.path.stat().st_size for n in ("steps", "device_samples") for s in lake.segments(n)]
+    assert said["bytes"] == sum(sizes)
+    assert sorted(p for p in lake.root.rglob("*") if p.is_file()) == before
+    assert steptax("retain", "--days", "36500", "--drop")["going"] == []
+    assert "no roll-ups" in steptax("retain", "--days", "1", "--table", "ops", fails=2)["message"]
+    assert "0 days" in steptax("retain", "--days", "0", fails=2)["message"]
+
+
+def test_what_was_summed_up_is_told_as_before(lake: Lake, steptax: Callable[..., Any]) -> None:
+    before = told(open_workspace(lake.root))
+    said = steptax("retain", "--days", "1", "--drop")
+    assert said["rows"] == 8 * STEPS + 8 * (STEPS + 60)
+    assert said["dropped_so_far"]["steps"]["rows"] == 8 * STEPS
+    ws = open_workspace(lake.root)
+    assert ws.lake.segments("steps") == ws.lake.segments("device_samples") == []
+    assert told(ws) == before
+    assert retain(ws.lake, AFTER_US).dropped == ()
+    # Sums that can be made again are not what it rests on, nor do later passes undo it.
+    for path in (lake.root / "rollups").rglob("*.parquet"):
+        path.unlink()
+    ws.engine.roll_up()
+    compact(ws.lake, minimum=2, grace_s=0.0)
+    assert not list((lake.root / "tables" / "steps").rglob("*.parquet"))
+    assert told(open_workspace(lake.root)) == before
+
+
+def test_views_say_what_is_gone_and_never_zero(lake: Lake) -> None:
+    retain(lake, AFTER_US)
+    ws = open_workspace(lake.root)
+    gone = dropped(lake, "steps", JOB)
+    assert gone is not None
+    assert gone.sentence.startswith(f"{8 * STEPS:,} raw rows of steps 0 to {STEPS - 1} were drop")
+    with pytest.raises(NotFoundError, match="no raw rows of steps any more: 480 raw rows"):
+        load_job(ws, ws.job(JOB), last_steps=None)
+    with pytest.raises(NotFoundError, match="no raw rows of step 7: 480 raw rows"):
+        load_step(ws, JOB, 7)
+    view = history_view(ws, JOB)
+    assert view is not None
+    assert view.note == gone.sentence
+    assert (view.steps, view.rows) == (STEPS, 8 * STEPS)
+    assert view.ranks[0].rank == 5
+    bill = job_bills(ws, [ws.job(JOB)])[0].bill
+    assert bill is not None
+    assert "480 raw rows" in (bill.no_useful or "")
+    split = {row.bucket: row for row in bill.rows}
+    assert split["straggler_wait"].gpu_us is None
+    assert split["step_unsplit"].gpu_seconds == 480.0
+    warnings = " ".join(health_view(ws).warnings)
+    assert f"steps: {gone.sentence}" in warnings
+    assert "device_samples: 960 raw rows from 2026-02-28 23:59" in warnings
+
+
+def test_the_newest_rows_stay_and_the_page_says_which_are_gone(lake: Lake) -> None:
+    newer = [
+        {
+            "job_id": JOB,
+            "attempt": 0,
+            "step": STEPS + step,
+            "rank": rank,
+            "start_us": AFTER_US + DAY_US + step * 1_000_000,
+            "duration_us": 1_000_000,
+            "compute_us": 700_000,
+            "comm_us": 300_000,
+        }
+        for step in range(10)
+        for rank in range(8)
+    ]
+    lake.append("steps", rows(newer), source="test")
+    before = told(open_workspace(lake.root))
+    assert [g.rows for g in due(lake, AFTER_US, tables=["steps"])] == [8 * STEPS]
+    retain(lake, AFTER_US, tables=["steps"])
+    ws = open_workspace(lake.root)
+    assert told(ws) == before
+    loaded = load_job(ws, ws.job(JOB), last_steps=None)
+    assert (loaded.window.first_step, loaded.window.last_step) == (STEPS, STEPS + 9)
+    assert (loaded.window.stored_first_step, loaded.window.is_all) == (0, False)
+    assert "480 raw rows of steps 0 to 59 were dropped on" in (loaded.window.note or "")
+
+
+def test_rows_that_come_again_do_not_count_twice(lake: Lake) -> None:
+    again = lake.read("steps", JOB)
+    before = told(open_workspace(lake.root))
+    retain(lake, AFTER_US)
+    names = [name for name in again.column_names if name not in ("source", "ingested_at_us")]
+    late = again.select(names).set_column(
+        names.index("step"), "step", pa.array([s + 1 for s in again["step"].to_pylist()])
+    )
+    found = ingest(lake, [Batch("steps", late)], ingest_id="ab", source="again")
+    assert found.accepted == {"steps": 8}  # those of the one step that is new
+    assert "472 rows of steps were left out, for sums that outlived their rows" in found.notes[0]
+    after = told(open_workspace(lake.root))
+    assert after["steps"][:-1] == before["steps"]
+    assert len(after["steps"]) == STEPS + 1
+
+
+#: Ends a pass by SIGKILL: before its commit, after it, and once some of its files are gone.
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from steptax.app.lake import Lake
+from steptax.app.lake.retain import retain
+lake = Lake(Path(sys.argv[1]))
+end = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[2] == "before":
+    lake.commit = end
+elif sys.argv[2] == "after":
+    commit = lake.commit
+    lake.commit = lambda c: (commit(c), end())
+else:
+    lake.discard = lambda names: ((lake.root / next(iter(names))).unlink(), end())
+retain(lake, int(sys.argv[3]), grace_s=0.0)
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after", "deleting"])
+def test_a_pass_that_is_killed_loses_and_doubles_nothing(lake: Lake, moment: str) -> None:
+    before = told(open_workspace(lake.root))
+    command = [sys.executable, "-c", _KILLED, str(lake.root), moment, str(AFTER_US)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    ws = open_workspace(lake.root)
+    assert told(ws) == before
+    is_hidden = moment != "before"
+    assert (ws.lake.segments("device_samples") == []) is is_hidden
+    retain(ws.lake, AFTER_US, grace_s=0.0)
+    compact(ws.lake, minimum=2, grace_s=0.0)
+    after = open_workspace(lake.root)
+    assert told(after) == before
+    assert after.lake.segments("steps") == []
+    assert not list((lake.root / "tables" / "steps").rglob("*.parquet"))
+    named = {name for c in after.lake.commits.all().values() for name in c.adds}
+    files = {after.lake.relative(p) for p in (lake.root / "kept").rglob("*.parquet")}
+    assert files == {name for name in named if name.startswith("kept/")}
+
+
+def test_small_and_big_segments_and_lines_are_summed_up_alike(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever had a roll-up before has one after, and so has what had none."""
+    monkeypatch.setattr(rollups, "ROLLED_ROWS", 100)
+    before = told(open_workspace(lake.root))
+    more = lake.folder("steps", JOB) / "live-00001-60-60-1-abcdef01.jsonl"
+    more.write_text(
+        f'{{"job_id": "{JOB}", "attempt": 0, "step": 60, "rank": 0, "start_us": {START}, '
+        f'"duration_us": 5, "source": "r", "ingested_at_us": {START}}}\n'
+    )
+    retain(Lake(lake.root), AFTER_US)
+    after = told(open_workspace(lake.root))
+    assert after["steps"][:-1] == before["steps"]
+    assert (after["steps"][-1]["step"], after["steps"][-1]["duration_us"]) == (60, 5)
