@@ -104,11 +104,16 @@ for _name, _about, _read in _GAUGES:
 
 
 def _warm() -> None:
-    """Import what the pages use before somebody asks for one."""
+    """Import what the pages use, and open the lake, before somebody asks for one."""
     pages = importlib.import_module("steptax.pages")
     for module in pkgutil.iter_modules(pages.__path__, "steptax.pages."):
         importlib.import_module(module.name)
     settle()
+    if _lake_state() == "ok":
+        # Imported here: they need a second, in which the server already answers.
+        warming = importlib.import_module("steptax.app.views.warm")
+        opening = importlib.import_module("steptax.app.views.workspace")
+        warming.warm(opening.open_workspace(_settings.lake))
 
 
 @asynccontextmanager

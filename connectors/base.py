@@ -21,12 +21,14 @@ class Capabilities:
 
     ``level`` is the evidence level (0 job log, 1 per-rank step time, 2 per-rank phases,
     3 per-operation trace, 4 device health); ``sees`` and ``cannot_see`` are for people.
+    ``is_guess`` says that nothing in the source names it: what looks alike might be anything.
     """
 
     tables: tuple[str, ...]
     level: int
     sees: str
     cannot_see: str
+    is_guess: bool = False
 
 
 @dataclass(frozen=True)

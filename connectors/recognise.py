@@ -7,6 +7,7 @@ enough for a general kind; `_order` says which of them tells the most.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +31,8 @@ HEAD_ROWS = 2_000
 FOLDER_FILES = 24
 #: A kind that rejects a part of the rows which is greater by this than another's is not meant.
 MORE_REJECTED = 1 / 3
+#: What is rejected to a greater part is not taken at all, unless the kind is named.
+MOST_REJECTED = 0.5
 #: Kinds that take tables of any origin: they are meant where nothing more special reads a file.
 GENERAL = (
     "device-samples",
@@ -57,6 +60,8 @@ class Reading:
     tables: tuple[str, ...]
     level: int
     """Evidence level that the connector promises of it: `Capabilities.level`."""
+    is_guess: bool = False
+    """Whether nothing in the file names its fields: `Capabilities.is_guess`."""
     refusal: InputError | None = None
     """Why it does not go on."""
 
@@ -83,11 +88,10 @@ def readings(path: Path, options: Options | None = None) -> list[Reading]:
     wants = [
         f"{reading.kind}: {reading.refusal.message} ({reading.refusal.hint})"
         for reading in tried
-        if reading.refusal is not None and (reading.refusal.hint or "").startswith("pass --")
+        if reading.refusal is not None and _lacks_a_word(reading.kind, reading.refusal)
     ]
-    # A table that lacks but a unit to be steps must not pass for one of any numbers.
-    if not found or (wants and found[0].kind in GENERAL):
-        also = f"; {found[0].kind} would take it" if found else ""
+    if not found or _is_doubtful(found[0], wants):
+        also = f"; {found[0].kind} would take {_part(found[0])}" if found else ""
         raise InputError(
             "; ".join(["no connector reads it as it is", *wants]) + also,
             where=str(path),
@@ -125,9 +129,37 @@ def members(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
 
 
-def _order(reading: Reading) -> tuple[int, bool, int, int]:
-    """Special before general, ranks before sums, more rows before fewer, better evidence first."""
+def _lacks_a_word(kind: str, refusal: InputError) -> bool:
+    """Whether a connector would go on if it were told one thing.
+
+    A flag; or, of a table with step, rank and times, which of them make up the duration.
+    """
+    is_of_ranks = kind == "steps" and refusal.message.startswith("no column for duration;")
+    has_times = re.search(r"_(ns|us|ms|s)\b", refusal.message) is not None
+    return (is_of_ranks and has_times) or (refusal.hint or "").startswith("pass --")
+
+
+def _is_doubtful(fittest: Reading, wants: list[str]) -> bool:
+    """Whether a file must not be taken for the kind that reads it best.
+
+    A table that lacks but a unit to be steps is none of any numbers; of a file that is mostly
+    rejected, or of a general kind by a guess, nobody knows what it is.
+    """
+    is_general = fittest.kind in GENERAL
     return (
+        is_general and (bool(wants) or fittest.is_guess)
+    ) or fittest.rejected_ratio > MOST_REJECTED
+
+
+def _part(reading: Reading) -> str:
+    rows = reading.accepted + reading.rejected
+    return "it" if not reading.rejected else f"{reading.accepted:,} of its first {rows:,} rows"
+
+
+def _order(reading: Reading) -> tuple[bool, int, bool, int, int]:
+    """Named fields before guesses, special before general, ranks before sums, more rows first."""
+    return (
+        reading.is_guess,
         GENERAL.index(reading.kind) if reading.kind in GENERAL else -1,
         not _OF_RANKS & set(reading.tables),
         -reading.accepted,
@@ -137,10 +169,12 @@ def _order(reading: Reading) -> tuple[int, bool, int, int]:
 
 def _try(connector: Connector, path: Path, options: Options) -> Reading:
     accepted = rejected = level = 0
+    is_guess = False
     refusal = None
     tables: set[str] = set()
     try:
-        level = connector.probe(path, options).level
+        capable = connector.probe(path, options)
+        level, is_guess = capable.level, capable.is_guess
         for batch in _until_enough(connector.read(path, options)):
             accepted += batch.rows.num_rows
             rejected += len(batch.rejects)
@@ -150,7 +184,9 @@ def _try(connector: Connector, path: Path, options: Options) -> Reading:
         refusal = error
     except SteptaxError:
         pass  # The connector's own fault, of which its tests tell; the others take their turn.
-    return Reading(connector.kind, accepted, rejected, tuple(sorted(tables)), level, refusal)
+    return Reading(
+        connector.kind, accepted, rejected, tuple(sorted(tables)), level, is_guess, refusal
+    )
 
 
 def _until_enough(batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -9,10 +9,11 @@ not.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 
@@ -69,14 +70,20 @@ QUIET_EVERY_S = 30
 TIMELINE_RANKS = 20
 """Ranks drawn of one step; more do not fit a screen."""
 
-_DAY_S = 86_400
 _REVIEW_EVERY_S = 300
+T = TypeVar("T")
 #: Tables that change what a bill of all jobs says, beside those of the jobs themselves.
 _BILLED = ("events", "charges", "charge_states", "prices", "device_samples")
 
 
 #: Of a running job the newest view serves all who watch it.
 _job_views = Latest[JobView](16, lambda view: view.coverage.is_live, LIVE_EVERY_S)
+#: What is said of all jobs, which change while any of them runs: the newest of each question. What
+#: depends on the clock beside the data (silent sources, error budgets) is five minutes old at most.
+_executive_views = Latest[ExecutiveView](16, lambda _: True, _REVIEW_EVERY_S)
+_fleet_views = Latest[FleetView](32, lambda _: True, _REVIEW_EVERY_S)
+_whole_bills = Latest[FleetBill](16, lambda _: True, _REVIEW_EVERY_S)
+_budgets = Latest[BudgetView](16, lambda _: True, _REVIEW_EVERY_S)
 
 
 def settings() -> Settings:
@@ -196,11 +203,23 @@ def executive(
 ) -> ExecutiveView:
     """The cost review at ``price`` from ``first`` to ``last``, both days included."""
     ws = workspace()
-    version = "-".join([ws.version(), *(ws.lake.version(n) for n in (*_BILLED, "budgets"))])
-    days = (first, last, compare_to)
-    # Whether a source is silent changes by the minute, and the review with it.
-    clock = _clock(_REVIEW_EVERY_S)
-    return _executive_view(ws, ws.key, price, price_note(price), days, version, clock)
+    note = price_note(price)
+    first_us, last_us = days_of(first, last)
+    return _executive_views.get(
+        (ws.key, price, note, first, last, compare_to, ws.lake.version("budgets")),
+        _version(ws),
+        lambda: _told(
+            "Adding up the jobs",
+            lambda: executive_view(
+                ws,
+                price=price,
+                price_note=note,
+                first_us=first_us,
+                last_us=last_us,
+                compare_to=compare_to,
+            ),
+        ),
+    )
 
 
 def fleet_choices() -> FleetChoices:
@@ -212,9 +231,15 @@ def fleet_choices() -> FleetChoices:
 def fleet(price: Decimal | None, only: FleetFilter) -> FleetView:
     """The fleet at ``price``, of the jobs that are chosen."""
     ws = workspace()
-    names = (*_BILLED, "budgets", "nodes")
-    version = "-".join([ws.version(), *(ws.lake.version(name) for name in names)])
-    return _fleet(ws, ws.key, price, price_note(price), only, version, _clock(_DAY_S))
+    note = price_note(price)
+    return _fleet_views.get(
+        (ws.key, price, note, only, ws.lake.version("budgets")),
+        f"{_version(ws)}-{ws.lake.version('nodes')}",
+        lambda: _told(
+            "Looking at all jobs",
+            lambda: fleet_view(ws, price=price, price_note=note, only=only),
+        ),
+    )
 
 
 def whole_bill(
@@ -227,9 +252,16 @@ def whole_bill(
 ) -> FleetBill:
     """The whole bill of all jobs by ``by``, from ``first`` to ``last``, both days included."""
     ws = workspace()
-    versions = [ws.lake.version(name) for name in _BILLED]
-    version = "-".join([ws.version(), *versions])
-    return _whole_bill(ws, ws.key, by, denominator, tz, price, (first, last), version)
+    return _whole_bills.get(
+        (ws.key, by, denominator, tz, price, first, last),
+        _version(ws),
+        lambda: _told(
+            "Adding up the bills",
+            lambda: fleet_bill(
+                ws, by=by, denominator=denominator, tz=tz, price=price, first=first, last=last
+            ),
+        ),
+    )
 
 
 def budget_scopes() -> list[str]:
@@ -240,9 +272,11 @@ def budget_scopes() -> list[str]:
 def budget(scope: str, period: str | None, price: Decimal | None) -> BudgetView:
     """How a scope stands in a period."""
     ws = workspace()
-    names = (*_BILLED, "budgets")
-    version = "-".join([ws.version(), *(ws.lake.version(name) for name in names)])
-    return _budget(ws, ws.key, scope, period, price, version, _clock(_DAY_S))
+    return _budgets.get(
+        (ws.key, scope, period, price, ws.lake.version("budgets")),
+        _version(ws),
+        lambda: budget_view(ws, scope=scope, period=period, price=price),
+    )
 
 
 def set_budget(**entry: Any) -> None:
@@ -278,6 +312,17 @@ def _managed() -> Workspace:
     return workspace()
 
 
+def _version(ws: Workspace) -> str:
+    """Changes when what all jobs did, or what of it was paid, may have."""
+    return "-".join([ws.version(), *(ws.lake.version(name) for name in _BILLED)])
+
+
+def _told(text: str, make: Callable[[], T]) -> T:
+    """What ``make`` gives, and ``text`` on the page for as long as that takes."""
+    with st.spinner(text):
+        return make()
+
+
 def _clock(every_s: int) -> int:
     """The current period of ``every_s`` seconds."""
     return int(time.time() // every_s)
@@ -286,19 +331,6 @@ def _clock(every_s: int) -> int:
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _workspace(root: str, teams: tuple[str, ...] | None) -> Workspace:
     return open_workspace(Path(root), teams=teams)
-
-
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _budget(
-    _ws: Workspace,
-    root: str,
-    scope: str,
-    period: str | None,
-    price: Decimal | None,
-    version: str,
-    day: int,
-) -> BudgetView:
-    return budget_view(_ws, scope=scope, period=period, price=price)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
@@ -344,58 +376,6 @@ def _devices(
     return devices_view(_ws, job_id, last_steps=last_steps)
 
 
-@st.cache_resource(max_entries=16, show_spinner="Adding up the jobs")
-def _executive_view(
-    _ws: Workspace,
-    root: str,
-    price: Decimal | None,
-    note: str | None,
-    days: tuple[date | None, date | None, str],
-    version: str,
-    period: int,
-) -> ExecutiveView:
-    first, last, compare_to = days
-    first_us, last_us = days_of(first, last)
-    return executive_view(
-        _ws,
-        price=price,
-        price_note=note,
-        first_us=first_us,
-        last_us=last_us,
-        compare_to=compare_to,
-    )
-
-
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _fleet_choices(_ws: Workspace, root: str, version: str) -> FleetChoices:
     return fleet_choices_of(fleet_facts(_ws))
-
-
-@st.cache_resource(max_entries=32, show_spinner="Looking at all jobs")
-def _fleet(
-    _ws: Workspace,
-    root: str,
-    price: Decimal | None,
-    note: str | None,
-    only: FleetFilter,
-    version: str,
-    day: int,
-) -> FleetView:
-    return fleet_view(_ws, price=price, price_note=note, only=only)
-
-
-@st.cache_resource(max_entries=16, show_spinner="Adding up the bills")
-def _whole_bill(
-    _ws: Workspace,
-    root: str,
-    by: str,
-    denominator: str,
-    tz: str,
-    price: Decimal | None,
-    days: tuple[date | None, date | None],
-    version: str,
-) -> FleetBill:
-    first, last = days
-    return fleet_bill(
-        _ws, by=by, denominator=denominator, tz=tz, price=price, first=first, last=last
-    )

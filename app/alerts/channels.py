@@ -37,10 +37,16 @@ def title_of(message: Message) -> str:
 
 def text_of(message: Message) -> str:
     """What happened, since when, and what was measured."""
-    lines = [message.text, f"since {format_moment(message.fired_us)}"]
     if message.change is Change.CLEARED and message.cleared_us is not None:
         minutes = (message.cleared_us - message.fired_us) / US_PER_S / 60
-        lines.append(f"cleared {format_moment(message.cleared_us)}, after {minutes:,.0f} min")
+        lines = [
+            f"Over: {message.metric} is back, or the job runs no more. "
+            f"What was told when it fired: {message.text}",
+            f"fired {format_moment(message.fired_us)}",
+            f"cleared {format_moment(message.cleared_us)}, after {minutes:,.0f} min",
+        ]
+    else:
+        lines = [message.text, f"since {format_moment(message.fired_us)}"]
     return "\n".join(lines)
 
 
@@ -54,7 +60,7 @@ def body_of(message: Message) -> dict[str, Any]:
         "job_id": message.job,
         "metric": message.metric,
         "value": message.value,
-        "text": message.text,
+        "text": text_of(message).splitlines()[0],
         "fired_us": message.fired_us,
         "cleared_us": message.cleared_us,
     }

@@ -134,7 +134,11 @@ def gaps_table(view: HealthView) -> Table:
             gap.where,
             gap.devices,
             gap.without_us / 3.6e9,
-            "no sample since" if gap.is_open else "over",
+            "no sample since"
+            if gap.is_open
+            else "over"
+            if gap.is_exact
+            else "over; somewhere between",
         )
         for gap in reversed(view.gaps)
     ]

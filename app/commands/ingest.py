@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, open_lake
-from steptax.app.commands.output import console, show, table_of
+from steptax.app.commands.output import EXIT_REJECT, console, show, table_of
 from steptax.app.commands.progress import working
 from steptax.app.commands.source_flags import (
     AttemptFlag,
@@ -110,7 +110,10 @@ def ingest_command(
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Import files once. The same file twice adds nothing; bad rows are kept with their reason."""
+    """Import files once. The same file twice adds nothing; bad rows are kept with their reason.
+
+    Leaves with exit code 3 where every row was rejected.
+    """
     kind, paths = _kind_and_paths(what)
     if rank is not None and len(paths) > 1:
         raise UserError(
@@ -185,6 +188,11 @@ def ingest_command(
     }
     notes = list(dict.fromkeys([*skipped, *(n for result in results for n in result.notes)]))
     show(data, as_json=as_json, text=lambda: _print(results, data), warnings=notes)
+    counts = tables.values()
+    if any(c["rejected"] for c in counts) and not any(
+        c["accepted"] or c["stored_before"] for c in counts
+    ):
+        raise typer.Exit(EXIT_REJECT)
 
 
 def _kind_and_paths(what: list[str]) -> tuple[str | None, list[Path]]:
@@ -230,7 +238,12 @@ def mapping_of(pairs: list[str]) -> dict[str, str]:
 
 def _print(results: list[IngestResult], data: dict[str, Any]) -> None:
     for result in results:
-        state = "was stored before" if result.already else "stored"
+        if result.already:
+            state = "was stored before"
+        elif any(result.accepted.values()) or not any(result.rejected.values()):
+            state = "stored"
+        else:
+            state = "every row was rejected"
         console.print(f"{result.source}: {state}")
     shown = ["accepted", "rejected", "stored_before"]
     if any("conflicting" in counts for counts in data["tables"].values()):

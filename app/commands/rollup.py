@@ -15,6 +15,7 @@ from steptax.app.errors import UserError
 from steptax.app.format import format_count, format_share, format_value
 from steptax.app.schema.rollups import DAY_US
 from steptax.app.views.device_days import DeviceDay, device_days
+from steptax.app.views.warm import warm
 from steptax.app.views.workspace import open_workspace
 
 _HEADS = ("day", "devices", "samples", "repeated", "busy", "power", "hottest", "throttled")
@@ -37,10 +38,15 @@ def rollup_command(
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """What all sampled devices did on each day; sums that segments lack are made first."""
+    """What all sampled devices did on each day; what is not summed up yet is first.
+
+    That is sums of samples, and what each job that has ended comes to: pages open faster then.
+    """
     ws = open_workspace(lake_root(lake), engine=engine, master=master)
     with working("Summing up segments"):
         made = ws.engine.roll_up()
+    with working("Working out what jobs come to"):
+        warm(ws)
     days = device_days(
         ws,
         first_us=None if first is None else _day_us(first, "--from"),

@@ -54,7 +54,9 @@ def health_command(lake: LakeFlag = None, as_json: JsonFlag = False) -> None:
             rows = [
                 [
                     format_moment(g.start_us),
-                    "no sample since" if g.is_open else format_moment(g.end_us),
+                    "no sample since"
+                    if g.is_open
+                    else format_moment(g.end_us) + ("" if g.is_exact else ", somewhere between"),
                     g.where,
                     f"{g.without_us / 3.6e9:,.2f}",
                 ]

@@ -108,14 +108,19 @@ def job_slow(
     ranks: NDArray[np.int32],
     stage: NDArray[np.int32] | None = None,
     has_groups: bool = False,
+    told: Mapping[str, frozenset[int]] | None = None,
 ) -> list[JobSlow]:
     """Findings about all ranks. ``parts`` are the measured parts of work [S, R].
+
+    ``told`` are by part the ranks (positions) of which it is known that they are slow in it: where
+    they are many, the typical rank is one of the others.
 
     ``ranks`` [R] are the numbers of the ranks, ``stage`` [R] their pipeline stages if known.
 
     With ``has_groups`` ranks communicate in several groups: then the least communication of a step
     grows with the slowest group, and only measured transfers tell it from the network of all.
     """
+    told = told or {}
     step_us = arrived.step_us
     usual = usual_step_us(step_us)
     estimated = has_groups and arrived.choice.basis is Basis.COMM
@@ -123,12 +128,14 @@ def job_slow(
     series: dict[str, Floats] = {}
     by_rank: dict[str, Floats] = dict(parts)
     if arrived.transfer_us is not None and arrived.choice.basis in (Basis.WAIT, Basis.COMM):
-        series[_ANY_TRANSFER if estimated else "transfer"] = _typical(arrived.transfer_us)
+        series[_ANY_TRANSFER if estimated else "transfer"] = _typical(
+            _others(arrived.transfer_us, told.get("transfer"))
+        )
         if arrived.choice.basis is Basis.WAIT:
             # What is estimated from communication is the same on all ranks by construction.
             by_rank["transfer"] = arrived.transfer_us
     for name, values in parts.items():
-        series[name] = _typical(values)
+        series[name] = _typical(_others(values, told.get(name)))
     if not parts:
         series["work"] = _typical(arrived.work_us)
         by_rank["work"] = arrived.work_us
@@ -143,10 +150,29 @@ def job_slow(
                 name, alone, by_rank.get(name), arrived, warm, beside, rules, cause_rules
             )
         if found is None and name in _SHARES:
-            found = _all_along(name, parts[name], arrived, warm, beside, rules, cause_rules)
+            found = _all_along(
+                name,
+                _others(parts[name], told.get(name)),
+                arrived,
+                warm,
+                beside,
+                rules,
+                cause_rules,
+            )
         if found is not None:
             out.append(found)
     return out
+
+
+def _others(values: Floats, told: frozenset[int] | None) -> Floats:
+    """[S, K] the columns of ranks that are not ``told``; all where those are few, or all.
+
+    Up to a quarter of the ranks hardly move a median.
+    """
+    count = values.shape[1]
+    if not told or 4 * len(told) <= count or len(told) == count:
+        return values
+    return values[:, [c for c in range(count) if c not in told]]
 
 
 def _typical(values: Floats) -> Floats:
@@ -179,7 +205,7 @@ def _change(
     ratio = excess / lasting
     # The lowest stretch is one of several, and lies low by chance as well.
     calm = min(s.steps for s in long if s.mean == floor)
-    noise = _noise_sd(level, found.segments) * float(np.sqrt(1.0 / lasting + 1.0 / calm))
+    noise = noise_sd(level, found.segments) * float(np.sqrt(1.0 / lasting + 1.0 / calm))
     if ratio < rules.job_sds * noise:
         return None
     first, last = slow[0].first_step, slow[-1].last_step
@@ -202,7 +228,7 @@ def _change(
     )
 
 
-def _noise_sd(level: Floats, segments: Sequence[Segment]) -> float:
+def noise_sd(level: Floats, segments: Sequence[Segment]) -> float:
     """Robust standard deviation of ``level`` [S] around the means of its stretches.
 
     Per independent step: from the means of blocks of steps, in which noise that neighbouring steps

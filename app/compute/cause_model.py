@@ -197,6 +197,21 @@ class Finding:
     """Further causes that hold at once, less certain or for a smaller share."""
     in_steps: tuple[int, int] | None = None
     """Steps that are slow and steps from first to last, where slow stretches come and go."""
+    is_silent: bool = False
+    """Its ranks have not reported since: whether it goes on is not known."""
+    span_ratio: float | None = None
+    """Share of the paid time of the window from its first step to its last."""
+    together: Together | None = None
+    """What only a joint repair returns."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """Ranks that are slow at once, so that the repair of one leaves the others to be waited for."""
+
+    ranks: tuple[int, ...]
+    lost_ratio: float
+    """Share of the paid time of the window that comes back when all of them are repaired."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from steptax.app.compute.cause_groups import Coordinates, Joint
 from steptax.app.compute.cause_model import Cause, CauseVerdict, decide, named
 from steptax.app.compute.cause_onset import Window
 from steptax.app.compute.cause_sample import Sample
-from steptax.app.compute.hints import HOST, SETTLE_DEVICE, Explanation, Hint, explain
+from steptax.app.compute.hints import HOST, SETTLE_DEVICE, Explanation, Hint, PhaseExcess, explain
 from steptax.app.compute.rules import CONFIDENCES, CauseRules, StragglerRules
+from steptax.app.compute.spoken import spoken_ratio
 
 #: Ranks of a group whose devices are looked at.
 _DEVICES = 4
@@ -44,6 +45,7 @@ def rank_cause(
     told = explain(seen.matrix, seen.arrived, seen.excess_us, seen.cells, straggler_rules)
     part = _part(told, rules)
     candidates = [c for hint in told.hints if (c := _of_hint(hint, joint, rules)) is not None]
+    candidates = [_beside(one, told, straggler_rules) for one in candidates]
     candidates = [_with_host(one, seen, joint, places, rules) for one in candidates]
     settle: list[str] = []
     computing = next((h for h in told.hints if h.id == "slow_compute"), None)
@@ -54,7 +56,7 @@ def rank_cause(
         if expert is not None:
             candidates.append(expert)
         found, lacking = _devices(seen, joint, devices, window, told, part, rules)
-        candidates += found
+        candidates += [_beside(one, told, straggler_rules) for one in found]
         if lacking is not None:
             settle.append(lacking if lacking == NO_SAMPLES else f"{NO_SAMPLES}: {lacking}")
     if unknown:
@@ -97,6 +99,47 @@ def _of_hint(hint: Hint, joint: Joint, rules: CauseRules) -> CauseVerdict | None
     # Half of the excess is as good as all of it: the rest is noise, or a second cause.
     sure = CONFIDENCES.phase * min(1.0, hint.share_ratio / rules.carries_ratio)
     return named(cause, sure, hint.evidence_for, hint.evidence_against)
+
+
+#: Causes whose part of the step is not compute.
+_PARTS = {
+    Cause.INPUT_LOADER: "input",
+    Cause.GC: "gc",
+    Cause.CHECKPOINT: "checkpoint",
+    Cause.HOST_CPU: HOST,
+}
+
+
+def _beside(verdict: CauseVerdict, told: Explanation, rules: StragglerRules) -> CauseVerdict:
+    """The cause with the other parts of the step that carry a good part of the excess against it.
+
+    What has half of it elsewhere as well is not all of the reason: its confidence is less by half
+    of that share.
+    """
+    own = None if verdict.cause is None else _PARTS.get(verdict.cause)
+    if verdict.cause is Cause.PCIE:
+        own = max(
+            (p for p in told.phases if p.phase in ("h2d", "compute")),
+            key=lambda p: p.share_ratio,
+            default=PhaseExcess("compute", 0.0, 0.0),
+        ).phase
+    other = [
+        p
+        for p in told.phases
+        if p.phase != (own or "compute") and p.share_ratio >= rules.hint_share_ratio
+    ]
+    if not other:
+        return verdict
+    share = min(1.0, sum(p.share_ratio for p in other))
+    against = tuple(
+        f"{spoken_ratio(min(1.0, p.share_ratio))} of the excess is in {p.phase}: another cause"
+        for p in other
+    )
+    return replace(
+        verdict,
+        confidence=verdict.confidence * (1.0 - 0.5 * share),
+        evidence_against=(*verdict.evidence_against, *against),
+    )
 
 
 def _with_host(

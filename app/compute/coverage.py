@@ -67,13 +67,18 @@ class Coverage:
         )
 
     @property
+    def _together(self) -> str:
+        count = int(np.count_nonzero(self.complete))
+        return f"only {count:,}" if count else "none"
+
+    @property
     def reason(self) -> str | None:
         """Why nothing can be compared, or None when it can."""
         if self.steps_used and self.ranks_used:
             return None
         return (
             f"no step was reported by enough ranks: {self.ranks_seen} of {self.ranks_expected} "
-            f"ranks reported {self.steps_total} steps, and none of them together"
+            f"ranks reported {self.steps_total} steps, and {self._together} of them together"
         )
 
 

@@ -20,23 +20,32 @@ from steptax.app.compute.cause_model import CauseVerdict, Diagnosis, Finding, Sc
 from steptax.app.compute.cause_sample import sample_of
 from steptax.app.compute.cause_transfer import transfer_cause
 from steptax.app.compute.causes import rank_cause
-from steptax.app.compute.diagnose_wide import job_findings, moving_finding, stage_finding
+from steptax.app.compute.diagnose_wide import (
+    job_findings,
+    majority_part,
+    moving_finding,
+    stage_finding,
+)
 from steptax.app.compute.episodes import (
     crowded,
     excess_ratios,
     find_episodes,
     usual_step_us,
 )
+from steptax.app.compute.half_hosts import slow_hosts
 from steptax.app.compute.joint_facts import (
     excess_when_slow,
     longer_ratio,
     lost_ratio,
     place_text,
+    silent_ranks,
+    span_ratio,
+    together,
     window_of,
 )
 from steptax.app.compute.rank_episodes import RankEpisode, dated_span
 from steptax.app.compute.recurring import first_told, usual_steps
-from steptax.app.compute.rows import Floats
+from steptax.app.compute.rows import Flags, Floats
 from steptax.app.compute.rules import (
     CAUSE_RULES,
     EPISODE_RULES,
@@ -77,6 +86,7 @@ def diagnose(
     if reason is not None or result.ranks is None:
         return Diagnosis(reason=reason or result.verdict.text)
     matrix, _ = without_inconsistent(matrix)
+    silent = silent_ranks(matrix, result.rules.stopped_lag_steps)
     steps, columns = result.coverage.step_places, result.coverage.rank_places
     part = matrix.select(steps, columns)
     return _Case(
@@ -84,6 +94,7 @@ def diagnose(
         result,
         _selected(evidence, columns),
         columns,
+        silent[columns],
         rules,
         cause_rules,
     ).diagnosis()
@@ -102,6 +113,8 @@ class _Case:
     evidence: Evidence
     columns: np.ndarray
     """Positions of the used ranks in the whole matrix."""
+    silent: Flags
+    """Which of the used ranks have stopped reporting."""
     rules: EpisodeRules
     cause_rules: CauseRules
 
@@ -115,16 +128,32 @@ class _Case:
         return DeviceEvidence([loaded.ranks[c] for c in self.columns], loaded.samples)
 
     def diagnosis(self) -> Diagnosis:
-        job = job_findings(self.used, self.evidence.places, self.rules, self.cause_rules)
         ranks = [*self._ranks(), *self._transfers()]
+        job = job_findings(
+            self.used, self.evidence.places, self.rules, self.cause_rules, self._told(ranks)
+        )
         ranks = [f for f in ranks if not any(self._belongs(f, wide) for wide in job)]
         findings = [*ranks, *stage_finding(self.used, self.result), *job]
         if not any(f.scope in (Scope.RANKS, Scope.STAGE) for f in findings):
             # What slows all ranks by much is never quite the same on each of them.
             moving = moving_finding(self.used, self.result, self.cause_rules)
             findings += [f for f in moving if all(f.part != wide.part for wide in job)]
+        findings = [replace(f, span_ratio=span_ratio(f, self.used)) for f in findings]
         findings.sort(key=lambda f: -(f.lost_ratio or 0.0))
         return Diagnosis(tuple(findings))
+
+    def _told(self, found: list[Finding]) -> dict[str, frozenset[int]]:
+        """By part of the step the positions of ranks that are slow in it, group or most of all."""
+        told: dict[str, set[int]] = {}
+        place = {int(rank): c for c, rank in enumerate(self.used.matrix.ranks)}
+        for one in found:
+            if one.part is not None:
+                told.setdefault(one.part, set()).update(place[rank] for rank in one.ranks)
+        if self.result.majority is not None:
+            part, slow = majority_part(self.used, self.result.majority, self.cause_rules)
+            if part is not None:
+                told.setdefault(part, set()).update(slow)
+        return {part: frozenset(columns) for part, columns in told.items()}
 
     def _belongs(self, finding: Finding, wide: Finding) -> bool:
         """Whether a rank is slow only in that what slows all ranks is not the same on each."""
@@ -147,13 +176,28 @@ class _Case:
         joints.sort(key=lambda j: -j.excess_ratio * j.steps)
         return joints
 
+    def _with_hosts(self, joints: list[Joint], excess: Floats) -> list[Joint]:
+        """``joints``, and hosts with half of the ranks in the place of what is a part of them."""
+        args = self.used, excess, self.evidence.places, self.rules, self.cause_rules
+        for host in slow_hosts(*args):
+            mine = set(host.columns)
+            parts = [
+                j for j in joints if mine.issuperset(j.columns) and _meet(j, host) > 0.5 * j.steps
+            ]
+            if any(j.kinds and _meet(j, host) > 0.5 * host.steps for j in parts):
+                continue
+            joints = [host, *(j for j in joints if j not in parts)]
+        return sorted(joints, key=lambda j: -j.excess_ratio * j.steps)
+
     def _ranks(self) -> list[Finding]:
         used = self.used
         excess = excess_ratios(used.arrived.work_us, used.arrived.step_us, used.matrix.stage)
         excess[~usual_steps(used.arrived.work_us, RECURRING_RULES)] = np.nan
         out = []
         episodes = self._for_good(excess, self._episodes(excess))
-        for joint in self._joints(episodes, excess)[:MOST_FINDINGS]:
+        joints = self._with_hosts(self._joints(episodes, excess), excess)
+        jointly = together(joints, self.used)
+        for joint in joints[:MOST_FINDINGS]:
             seen = sample_of(used.matrix, used.arrived, used.excess_us, joint)
             verdict, also, part = rank_cause(
                 seen,
@@ -164,7 +208,8 @@ class _Case:
                 used.rules,
                 self.cause_rules,
             )
-            out.append(self._finding(joint, part, verdict, also, lost_ratio(joint, self.used)))
+            found = self._finding(joint, part, verdict, also, lost_ratio(joint, self.used))
+            out.append(replace(found, together=jointly.get(joint.columns)))
         return out
 
     def _for_good(self, excess: Floats, episodes: list[RankEpisode]) -> list[RankEpisode]:
@@ -241,6 +286,7 @@ class _Case:
         steps = self.used.matrix.steps
         usual = usual_step_us(self.used.arrived.step_us)
         excess = excess_when_slow(joint)
+        silent = joint.is_open and bool(self.silent[list(joint.columns)].all())
         return Finding(
             Scope.RANKS,
             place_text(joint, self.used, self.evidence.places, self.evidence.host_names),
@@ -248,7 +294,7 @@ class _Case:
             int(steps[joint.first]),
             int(steps[joint.last]),
             int(steps[joint.detected]),
-            joint.is_open,
+            joint.is_open and not silent,
             excess * usual,
             excess,
             part,
@@ -256,4 +302,10 @@ class _Case:
             verdict,
             also,
             in_steps=None if joint.again is None else (len(slow_places(joint)), joint.steps),
+            is_silent=silent,
         )
+
+
+def _meet(one: Joint, two: Joint) -> int:
+    """Steps that both have."""
+    return max(0, min(one.last, two.last) - max(one.first, two.first) + 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from steptax.app.compute.cause_groups import Coordinates
@@ -9,10 +11,13 @@ from steptax.app.compute.cause_job import job_slow
 from steptax.app.compute.cause_model import Cause, CauseVerdict, Finding, Scope, named
 from steptax.app.compute.causes import moving_cause
 from steptax.app.compute.hints import measured_parts
+from steptax.app.compute.majority import Majority
+from steptax.app.compute.recover import saved_us
+from steptax.app.compute.rows import Ints, column_mean, row_quantile
 from steptax.app.compute.rules import CONFIDENCES, CauseRules, EpisodeRules
 from steptax.app.compute.spoken import spoken_list, spoken_ratio
 from steptax.app.compute.straggler_result import Kind, StragglerResult
-from steptax.app.compute.straggler_tables import Used
+from steptax.app.compute.straggler_tables import Used, late_steps
 from steptax.app.compute.verdict import flagged_stage
 
 
@@ -67,9 +72,17 @@ def stage_finding(used: Used, result: StragglerResult) -> list[Finding]:
 
 
 def job_findings(
-    used: Used, places: Coordinates, rules: EpisodeRules, cause_rules: CauseRules
+    used: Used,
+    places: Coordinates,
+    rules: EpisodeRules,
+    cause_rules: CauseRules,
+    told: Mapping[str, frozenset[int]] | None = None,
 ) -> list[Finding]:
-    """What slows all ranks alike."""
+    """What slows all ranks alike.
+
+    ``told`` are by part of the step the ranks (positions) that are found to be slow in it: what
+    all ranks have is what the others have.
+    """
     parts = measured_parts(used.matrix, used.arrived, used.rules)
     steps = used.matrix.steps
     return [
@@ -98,6 +111,7 @@ def job_findings(
             ranks=used.matrix.ranks,
             stage=used.matrix.stage,
             has_groups=_has_groups(places),
+            told=told or {},
         )
     ]
 
@@ -109,6 +123,8 @@ def _has_groups(places: Coordinates) -> bool:
 
 def moving_finding(used: Used, result: StragglerResult, cause_rules: CauseRules) -> list[Finding]:
     """Waiting for nobody who is slow for good, if that is the verdict."""
+    if result.majority is not None:
+        return _majority_finding(used, result.majority, cause_rules)
     if result.verdict.kind not in (Kind.MOVING, Kind.SELDOM):
         return []
     mostly = result.verdict.mostly
@@ -137,6 +153,65 @@ def moving_finding(used: Used, result: StragglerResult, cause_rules: CauseRules)
     ]
 
 
+def _majority_finding(used: Used, found: Majority, rules: CauseRules) -> list[Finding]:
+    """The same ranks all along, more than half of them."""
+    part, share = _longer_part(used, found, rules)
+    steps = used.matrix.steps
+    ranks = [int(r) for r in used.matrix.ranks[found.slow]]
+    ratio = found.gap_us / used.step_us
+    text = f"these ranks work {spoken_ratio(ratio)} of a step longer than the others"
+    where = "" if part is None else f", {spoken_ratio(min(1.0, share))} of it in {part}"
+    cause = CauseVerdict(
+        None,
+        f"cause not named: more than half of the ranks are slow alike{where}",
+        0.0,
+        (f"{text} in {spoken_ratio(found.steps_ratio)} of the steps{where}",),
+        (),
+        ("what these ranks share and the others do not: host, rack, device model, data",),
+        "compare a slow rank with one of the others: host, device, clock, data",
+    )
+    return [
+        Finding(
+            Scope.MOVING,
+            f"the same {len(ranks)} of {len(used.matrix.ranks)} ranks ({spoken_list(ranks)})",
+            (),
+            int(steps[0]),
+            int(steps[-1]),
+            int(steps[-1]),
+            True,
+            found.gap_us,
+            ratio,
+            part,
+            _like_the_fast(used, found),
+            cause,
+        )
+    ]
+
+
+def _like_the_fast(used: Used, found: Majority) -> float:
+    """Share of the paid time that comes back where the slower ranks are like the typical other."""
+    work = used.arrived.work_us
+    over = work - row_quantile(work[:, found.fast], 0.5)[0][:, None]
+    saved = saved_us(used.arrived.arrival_us, over, found.slow)
+    return float(np.nansum(saved)) / float(used.arrived.step_us.sum())
+
+
+def majority_part(used: Used, found: Majority, rules: CauseRules) -> tuple[str | None, list[int]]:
+    """The part of the step in which most ranks are slow, and their positions."""
+    return _longer_part(used, found, rules)[0], [int(c) for c in found.slow]
+
+
+def _longer_part(used: Used, found: Majority, rules: CauseRules) -> tuple[str | None, float]:
+    """The measured part that carries most of the difference, and its share of it."""
+    best: tuple[str | None, float] = (None, 0.0)
+    for name, values in measured_parts(used.matrix, used.arrived, used.rules).items():
+        means = column_mean(values)
+        longer = float(np.nanmedian(means[found.slow]) - np.nanmedian(means[found.fast]))
+        if longer / found.gap_us > best[1]:
+            best = name, longer / found.gap_us
+    return best if best[1] >= rules.carries_ratio else (None, best[1])
+
+
 def _seldom_finding(
     used: Used,
     result: StragglerResult,
@@ -146,7 +221,7 @@ def _seldom_finding(
 ) -> Finding:
     """Waiting that is mostly for ``rank``, from the first to the last of its slow steps."""
     place = int(np.flatnonzero(used.matrix.ranks == rank)[0])
-    slow = np.flatnonzero(used.slow[:, place])
+    slow = late_steps(used, place)
     first, last = int(slow[0]), int(slow[-1])
     steps = used.matrix.steps
     excess_us = float(np.nanmean(used.excess_us[slow, place]))
@@ -162,8 +237,16 @@ def _seldom_finding(
         excess_us,
         excess_us / used.step_us,
         None if dominant is None else dominant.phase,
-        result.tax_ratio.value,
+        _lost_ratio(used, slow, place),
         verdict,
         also,
         in_steps=None if len(slow) == last - first + 1 else (len(slow), last - first + 1),
     )
+
+
+def _lost_ratio(used: Used, slow: Ints, place: int) -> float:
+    """Share of the paid time that comes back where the rank is like its peers in ``slow`` steps."""
+    saved = saved_us(
+        used.arrived.arrival_us[slow], used.excess_us[slow], np.array([place], dtype=np.intp)
+    )
+    return float(np.nansum(saved)) / float(used.arrived.step_us.sum())

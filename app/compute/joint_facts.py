@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from steptax.app.compute.cause_groups import GROUPS, Coordinates, Joint, slow_places
+from steptax.app.compute.cause_model import Finding, Together
 from steptax.app.compute.cause_onset import Window
 from steptax.app.compute.episodes import usual_step_us
 from steptax.app.compute.recover import saved_us
+from steptax.app.compute.rows import Flags
 from steptax.app.compute.rules import CauseRules, EpisodeRules
 from steptax.app.compute.spoken import spoken_list
+from steptax.app.compute.steps import StepMatrix
 from steptax.app.compute.straggler_tables import Used
 
 #: Steps from which it is told what comes back, evenly spread.
 _STEPS = 256
+#: A share of the paid time that is less is not told of a joint repair.
+_TOLD_RATIO = 0.005
 _TITLES = {
     "host": "host",
     "expert": "expert place",
@@ -91,3 +97,41 @@ def window_of(
     until = int(moments[min(joint.last, joint.first + near)])
     before = (first, begin) if joint.first >= rules.min_steps else None
     return Window(before, (begin, end), (since, until))
+
+
+def together(joints: Sequence[Joint], used: Used) -> dict[tuple[int, ...], Together]:
+    """By its columns what each of ``joints`` returns only with those that are slow beside it.
+
+    Where others are as late, the repair of one leaves them to be waited for.
+    Only where all together return more than twice of what it does alone.
+    """
+    out = {}
+    for one in joints:
+        beside = [j for j in joints if _shared(one, j) >= 0.5 * one.steps]
+        columns = tuple(sorted({c for j in beside for c in j.columns}))
+        if len(beside) < 2:
+            continue
+        alone, joint = (lost_ratio(j, used) for j in (one, replace(one, columns=columns)))
+        if joint > 2.0 * max(0.0, alone) and joint >= _TOLD_RATIO:
+            ranks = tuple(int(r) for r in used.matrix.ranks[list(columns)])
+            out[one.columns] = Together(ranks, joint)
+    return out
+
+
+def _shared(one: Joint, two: Joint) -> int:
+    return min(one.last, two.last) - max(one.first, two.first) + 1
+
+
+def span_ratio(finding: Finding, used: Used) -> float:
+    """Share of the paid time of the window from the first step of ``finding`` to its last."""
+    steps = used.matrix.steps
+    within = (steps >= finding.first_step) & (steps <= finding.last_step)
+    return float(used.arrived.step_us[within].sum()) / float(used.arrived.step_us.sum())
+
+
+def silent_ranks(matrix: StepMatrix, lag_steps: int) -> Flags:
+    """[R] ranks whose newest report lags by more recorded steps than ``lag_steps``."""
+    reported = matrix.reported
+    newest = len(reported) - 1 - np.argmax(reported[::-1], axis=0)
+    silent: Flags = ~reported.any(axis=0) | (len(reported) - 1 - newest > lag_steps)
+    return silent

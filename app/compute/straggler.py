@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from steptax.app.compute.arrival import Arrivals, Basis, arrivals, choose_basis, reported_cells
 from steptax.app.compute.coverage import Coverage, cover
 from steptax.app.compute.hints import Explanation, explain, stage_hint
+from steptax.app.compute.majority import slow_majority
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.peers import peer_median
 from steptax.app.compute.recover import saved_us
@@ -38,7 +39,13 @@ from steptax.app.compute.straggler_result import (
     StragglerResult,
     Verdict,
 )
-from steptax.app.compute.straggler_tables import Used, rank_table, stage_table, step_table
+from steptax.app.compute.straggler_tables import (
+    Used,
+    late_steps,
+    rank_table,
+    stage_table,
+    step_table,
+)
 from steptax.app.compute.straggler_totals import Totals
 from steptax.app.compute.verdict import (
     costly_places,
@@ -144,6 +151,7 @@ def _result(
     )
     persistent, transient = totals.lasting()
     between, within = totals.stages()
+    majority = slow_majority(arrived.work_us, used.matrix.stage, used.step_us, rules)
     if used.enough:
         verdict = judge(
             table,
@@ -156,6 +164,7 @@ def _result(
             durations_only=arrived.choice.basis is Basis.DURATION,
             rules=rules,
             spells=spells,
+            majority=majority,
         )
     else:
         verdict = untellable(
@@ -192,6 +201,7 @@ def _result(
         steps=step_table(matrix, coverage, arrived),
         ranks=table,
         stages=stages,
+        majority=majority if verdict.kind is Kind.MOST else None,
     )
 
 
@@ -231,7 +241,7 @@ def _explanation(
         cells = (steps, np.full(len(steps), first))
     elif verdict.kind is Kind.SELDOM:
         place = int(np.flatnonzero(used.matrix.ranks == verdict.mostly)[0])
-        steps = np.flatnonzero(used.slow[:, place])
+        steps = late_steps(used, place)
         cells = (steps, np.full(len(steps), place))
     elif verdict.kind in (Kind.MOVING, Kind.PASSED):
         last = row_argmax(used.arrived.arrival_us)
@@ -239,6 +249,8 @@ def _explanation(
         cells = (steps, last[steps])
     elif verdict.kind is Kind.STAGE:
         return Explanation(hints=(stage_hint(stage_share.value or 0.0),))
+    elif verdict.kind is Kind.MOST:
+        return Explanation(reason="most ranks are slow alike: their peers' median is theirs")
     else:
         return Explanation(reason="there is no straggler to explain")
     return explain(used.matrix, used.arrived, used.excess_us, cells, used.rules)

@@ -13,6 +13,7 @@ from steptax.app.compute.arrival import BasisChoice
 from steptax.app.compute.coverage import Coverage
 from steptax.app.compute.hints import Explanation
 from steptax.app.compute.link_probe import SlowLinks
+from steptax.app.compute.majority import Majority
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.recurring import Recurrence
 from steptax.app.compute.rows import Flags, Floats, Ints
@@ -28,6 +29,8 @@ class Kind(StrEnum):
     """A different rank from step to step."""
     SELDOM = "seldom"
     """Half of what is lost is one rank's, in too few steps to call it slow for good."""
+    MOST = "most"
+    """The same ranks all along, and most of them: the job is slow, or the others are fast."""
     PASSED = "passed"
     """One rank made the others wait for a while: not any more, or not for long yet."""
     NONE = "none"
@@ -180,6 +183,8 @@ class StragglerResult:
     ranks: RankTable | None
     """None when who waits for whom cannot be told; the verdict says why."""
     stages: StageTable | None
+    majority: Majority | None = None
+    """The two kinds of ranks, where most ranks are the slower ones."""
     slow_links: SlowLinks | None = None
     """Why the culprit is one where link probes name it, and not its own work."""
     link_excess_us: Measure | None = None

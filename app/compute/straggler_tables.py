@@ -15,6 +15,7 @@ from steptax.app.compute.resample import block_means, interval
 from steptax.app.compute.rows import (
     Flags,
     Floats,
+    Ints,
     column_mean,
     row_argmax,
     row_max,
@@ -48,7 +49,11 @@ class Used:
         peers_us = peer_median(arrived.work_us, matrix.stage)
         excess_us = arrived.work_us - peers_us
         with np.errstate(invalid="ignore"):
-            slow = excess_us > rules.slow_over_peers_ratio * peers_us
+            least_us = np.minimum(
+                rules.slow_over_peers_ratio * peers_us,
+                _least_excess_us(excess_us, float(arrived.step_us.mean()), rules),
+            )
+            slow = excess_us > least_us
         last = arrived.arrival_us == row_max(arrived.arrival_us)[:, None]
         return cls(matrix, arrived, rules, excess_us, slow, last)
 
@@ -72,6 +77,30 @@ class Used:
         if not self.enough:
             return None
         return block_means(columns, replicates=self.rules.replicates, seed=self.rules.seed)
+
+
+def late_steps(used: Used, place: int) -> Ints:
+    """Positions of the steps in which a rank is slow; those above its mean excess where none is."""
+    slow = np.flatnonzero(used.slow[:, place])
+    if not len(slow):
+        excess = used.excess_us[:, place]
+        slow = np.flatnonzero(excess >= np.nanmean(excess))
+    return slow.astype(np.int64)
+
+
+def _least_excess_us(excess_us: Floats, step_us: float, rules: StragglerRules) -> Floats:
+    """[R] half of what a rank is over its peers in most steps; infinite where that is little.
+
+    In quiet noise a rank may cost much by an excess that is small, and the same in every step.
+    """
+    if not excess_us.size:
+        return np.full(excess_us.shape[1], np.inf)
+    usual = row_quantile(excess_us.T, 0.5)[0]
+    usual = np.minimum(usual, column_mean(excess_us))
+    typical = usual[~np.isnan(usual)]
+    over = max(0.0, float(np.median(typical))) if len(typical) else 0.0
+    much = usual - over >= rules.worker_excess_ratio * step_us
+    return np.where(much & (usual > 0.0), 0.5 * usual, np.inf)
 
 
 def rank_table(used: Used) -> RankTable:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from steptax.app.compute.majority import Majority
 from steptax.app.compute.rules import StragglerRules
 from steptax.app.compute.spells import Spells, slow_in_most, typical_us
 from steptax.app.compute.spoken import spoken_list, spoken_ratio, spoken_us
@@ -80,6 +81,7 @@ def judge(
     durations_only: bool,
     rules: StragglerRules,
     spells: Spells,
+    majority: Majority | None = None,
 ) -> Verdict:
     """The verdict for a job whose waits are known."""
 
@@ -147,6 +149,9 @@ def judge(
             "steps that are long for all ranks, so no rank is slow for good.",
             mostly=rank,
         )
+    if tax_ratio >= rules.tax_floor_ratio and majority is not None:
+        kind = Kind.NONE if len(majority.fast) == 1 else Kind.MOST
+        return Verdict(kind, _majority_text(majority, tax_ratio, excess, table))
     if tax_ratio >= rules.tax_floor_ratio:
         return Verdict(
             Kind.MOVING,
@@ -158,6 +163,25 @@ def judge(
         f"No straggler: ranks wait {spoken_ratio(tax_ratio)} of the paid time and no rank is slow "
         "for good.",
         notes=(_DURATIONS_ONLY,) if durations_only else (),
+    )
+
+
+def _majority_text(
+    found: Majority, tax_ratio: float, excess: Callable[[float], str], table: RankTable
+) -> str:
+    fast = [int(r) for r in table.ranks[found.fast]]
+    slow = [int(r) for r in table.ranks[found.slow]]
+    often = f"in {spoken_ratio(found.steps_ratio)} of the steps"
+    waited = f"Ranks wait {spoken_ratio(tax_ratio)} of the paid time"
+    if len(fast) == 1:
+        return (
+            f"{waited}, rank {fast[0]} most: it is faster than the other {len(slow)}, which work "
+            f"{excess(found.gap_us)} longer {often}. No rank is slow."
+        )
+    return (
+        f"{waited}, for the same {len(slow)} of {len(table.ranks)} ranks ({spoken_list(slow)}): "
+        f"they work {excess(found.gap_us)} longer than the others {often}. More than half are "
+        "slow: that is the job, or what these ranks share, and no single rank."
     )
 
 

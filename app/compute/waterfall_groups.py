@@ -52,6 +52,9 @@ def within(bill: Waterfall, start_us: int, end_us: int) -> Waterfall:
     """
     if bill.source is None or bill.timeline is None:
         raise UserError("a sum of bills cannot be cut by time", hint="cut its bills, then add them")
+    first_us, last_us = bill.timeline.span_us
+    if start_us <= first_us and last_us <= end_us:  # nothing is cut off, of most jobs
+        return replace(bill, has_steps=bill.has_steps and _has_steps(bill), at_risk=None)
     part = bill.timeline.within(start_us, end_us)
     cut = make_waterfall(bill.source, part, bill)
     cut = replace(cut, has_steps=bill.has_steps and _has_steps(cut), at_risk=None)

@@ -18,6 +18,7 @@ import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,12 @@ from steptax.app.schema import TABLES, Table, table
 
 FORMAT = 1
 _NO_END = 2**63 - 1
+
+
+@lru_cache(maxsize=1 << 15)
+def _path(text: str) -> Path:
+    """Of each of the thousands of segments that every version of a table asks for."""
+    return Path(text)
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,7 @@ class Lake:
                 last = parsed.last
                 if by_time and not last:  # its name is of before names told moments
                     last = _NO_END
-                path = Path(f"{base}{own}/{entry}")
+                path = _path(f"{base}{own}/{entry}")
                 if self._passed_over and path in self._passed_over:
                     continue
                 found.append(Segment(name, job, path, parsed.first, last, parsed.rows))

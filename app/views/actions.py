@@ -25,6 +25,8 @@ _BY_VERDICT = {
     Kind.STAGE: "move layers off the heavy pipeline stage; the devices on it are not at fault",
     Kind.MOVING: "no rank to replace: balance the batches, synchronise garbage collection, "
     "look at noise on the hosts, or price backup workers and local SGD in What-if",
+    Kind.MOST: "look for what the slower ranks share and the others do not: host, rack, device "
+    "model, data; no single rank is to be replaced",
     Kind.SELDOM: "look at what that rank does in the steps in which it is late: a save, a log, an "
     "evaluation of its own; keep watching whether there come more",
     Kind.PASSED: "find out what began and what ended on that rank at these steps: a restart, a "

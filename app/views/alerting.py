@@ -9,9 +9,9 @@ from decimal import Decimal
 
 from steptax.app.alerts.rules import SILENT_S, STOPPED_RANKS
 from steptax.app.compute.measure import Measure
-from steptax.app.errors import SteptaxError
 from steptax.app.views.job import job_view
 from steptax.app.views.job_models import JobView
+from steptax.app.views.unread import unread
 from steptax.app.views.workspace import Workspace
 
 #: A job whose newest rows are older than this does not run any more, whatever its record says.
@@ -38,8 +38,8 @@ def readings(
     for job_id in running_jobs(ws, now):
         try:
             view = job_view(ws, job_id, price=price, now_us=now)
-        except SteptaxError as error:
-            yield Reading(job_id, {}, "", str(error))
+        except Exception as error:  # the rules of all other jobs hold on
+            yield Reading(job_id, {}, "", unread(job_id, error).reason)
             continue
         if view.header.state in (None, "running") and _is_fresh(view):
             yield _reading(view)

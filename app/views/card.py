@@ -12,11 +12,13 @@ from steptax.app.compute.onset import Onset
 from steptax.app.compute.straggler_result import Kind, StragglerResult
 from steptax.app.format import format_share
 from steptax.app.views.actions import next_action
+from steptax.app.views.card_standing import Standing, standing
 from steptax.app.views.cause_models import CauseRow, FindingRow
+from steptax.app.views.job_metrics import HOURS_PER_DAY
 from steptax.app.views.job_models import Card
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.models import LedgerLine, Price
-from steptax.app.views.price import level_text
+from steptax.app.views.price import NO_WORLD, dollars, level_text
 
 #: Steps named as the ones to look at.
 LISTED_STEPS = 8
@@ -41,10 +43,14 @@ def build_card(
     hint = explanation.hints[0] if explanation.hints else None
     culprit = verdict.culprit
     dominant = explanation.dominant
+    now = standing(result, findings)
     why = None if result.slow_links is not None else _of_culprit(findings, culprit)
+    if now.lead is not None and why is None:
+        why = now.lead.cause
+    costs = _costs(loaded, metrics, price, now)
     return Card(
         verdict=verdict.kind.value,
-        sentence=" ".join((verdict.text, *verdict.notes)),
+        sentence=now.sentence,
         job_utilisation=metrics["job_utilisation_ratio"],
         step_ms=metrics["step_ms"],
         ideal_step_ms=metrics["ideal_step_ms"],
@@ -78,12 +84,16 @@ def build_card(
             (() if hint is None else hint.evidence_against) if why is None else why.evidence_against
         ),
         would_settle=(() if hint is None else hint.settle) if why is None else why.would_settle,
-        cost_per_hour_usd=metrics["recoverable_usd_per_hour"],
-        cost_per_day_usd=metrics["recoverable_usd_per_day"],
-        cost_window_usd=metrics["recoverable_usd"],
+        cost_per_hour_usd=costs[0],
+        cost_per_day_usd=costs[1],
+        cost_window_usd=metrics["recoverable_usd"]
+        if now.lead is None or culprit is not None
+        else now.lead.cost_usd,
         next_action=(
             next_action(verdict.kind, None if hint is None else hint.id)
             if why is None
+            else next_action(Kind.PASSED, None)
+            if now.is_over
             else why.next_action
         ),
         confidence=None if why is None or why.cause is None else why.confidence,
@@ -93,6 +103,23 @@ def build_card(
         ),
         slow_steps=_slow_steps(result, culprit),
     )
+
+
+def _costs(
+    loaded: LoadedJob, metrics: dict[str, Measure], price: Price, now: Standing
+) -> tuple[Measure, Measure]:
+    """Per hour and per day, as long as it goes on: nothing where it is over."""
+    if now.over is not None:
+        return Measure.missing("USD/h", now.over), Measure.missing("USD/day", now.over)
+    if now.lead is None:
+        return metrics["recoverable_usd_per_hour"], metrics["recoverable_usd_per_day"]
+    if loaded.world_is_unknown:
+        return Measure.missing("USD/h", NO_WORLD), Measure.missing("USD/day", NO_WORLD)
+    hours = now.lead.while_slow.map(
+        lambda share: share * loaded.matrix.world_size, "GPU-hours per hour", "world_size"
+    )
+    daily = hours.map(lambda value: value * HOURS_PER_DAY, "GPU-hours per day")
+    return dollars(hours, price, unit="USD/h"), dollars(daily, price, unit="USD/day")
 
 
 def _of_culprit(findings: tuple[FindingRow, ...], culprit: int | None) -> CauseRow | None:
@@ -126,6 +153,8 @@ def _cause(kind: Kind, hint: Hint | None, explanation: Explanation) -> str:
         return "not named: no rank is slow for good"
     if kind is Kind.UNTELLABLE:
         return "not named: it cannot be told who is slow"
+    if kind is Kind.MOST:
+        return f"not named: {explanation.reason}"
     if kind is Kind.SELDOM:
         return _of_nobody(explanation, "in its slow steps that rank")
     if kind in (Kind.MOVING, Kind.PASSED):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from steptax.app.compute.measure import Measure
+from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.spoken import spoken_ratio, spoken_us
 
 
@@ -52,10 +52,21 @@ class FindingRow:
     also: tuple[CauseRow, ...]
     in_steps: tuple[int, int] | None = None
     """Slow steps and steps from first to last, where slow stretches come and go."""
+    is_silent: bool = False
+    """Its ranks have not reported since."""
+    while_slow: Measure = field(default_factory=lambda: Ratio.missing("ratio", "not told"))
+    """Share of the paid time from its first step to its last that would come back."""
+    together: str | None = None
+    """What only a joint repair returns, in words."""
 
     @property
     def sentence(self) -> str:
         """Who, when, how much and why, in one line."""
+        return f"{self.brief}: {self.cause.sentence}"
+
+    @property
+    def brief(self) -> str:
+        """Who, when and how much."""
         over = spoken_ratio(self.excess_ratio)
         if self.excess_ms is not None:
             over = f"{spoken_us(self.excess_ms * 1000.0)} ({over} of the step)"
@@ -63,4 +74,5 @@ class FindingRow:
         if self.in_steps is not None:
             when += f", in {self.in_steps[0]:,} of {self.in_steps[1]:,} steps"
         when += ", still going on" if self.is_open else ""
-        return f"{self.place}: +{over}, {when}: {self.cause.sentence}"
+        when += ", and no report since" if self.is_silent else ""
+        return f"{self.place}: +{over}, {when}"

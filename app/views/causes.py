@@ -12,12 +12,13 @@ from steptax.app.compute.cause_model import CauseVerdict, Diagnosis, Finding
 from steptax.app.compute.device_join import RankDevice
 from steptax.app.compute.diagnose import Evidence, diagnose
 from steptax.app.compute.measure import Measure
-from steptax.app.compute.spoken import spoken_ratio
+from steptax.app.compute.spoken import spoken_list, spoken_ratio
 from steptax.app.compute.straggler_result import StragglerResult
 from steptax.app.format import format_measure
 from steptax.app.views.cause_models import CauseRow, FindingRow
 from steptax.app.views.devices import has_devices, load_samples
 from steptax.app.views.load import LoadedJob
+from steptax.app.views.unread import unread
 from steptax.app.views.workspace import Workspace
 
 FINDINGS_TITLE = "Why it is slow"
@@ -29,7 +30,10 @@ def build_diagnosis(ws: Workspace, loaded: LoadedJob, result: StragglerResult) -
     """Findings about the loaded steps; ``result`` is of the same ones."""
     hosts = [loaded.places.get(int(rank), {}).get("host") for rank in loaded.matrix.ranks]
     evidence = Evidence(_coordinates(loaded, hosts), hosts, _devices(ws, loaded))
-    return diagnose(loaded.matrix, result, evidence)
+    try:
+        return diagnose(loaded.matrix, result, evidence)
+    except Exception as error:  # what is counted of the job holds all the same
+        return Diagnosis(reason=unread(loaded.job["job_id"], error).reason)
 
 
 def finding_rows(
@@ -58,6 +62,8 @@ def finding_details(row: FindingRow) -> list[tuple[str, str]]:
     if row.lost.value is not None:
         cost = "" if row.cost_usd.value is None else f", {format_measure(row.cost_usd)}"
         details.append(("costs", f"{spoken_ratio(row.lost.value)} of the paid time{cost}"))
+    if row.together is not None:
+        details.append(("together", row.together))
     details += [("for", text) for text in cause.evidence_for]
     against = cause.evidence_against
     if cause.cause is not None and not against:
@@ -101,6 +107,28 @@ def _row(finding: Finding, window_usd: Measure, *, relative: bool) -> FindingRow
         cause_row(finding.cause),
         tuple(cause_row(also) for also in finding.also),
         finding.in_steps,
+        finding.is_silent,
+        _while_slow(finding, lost),
+        _together(finding),
+    )
+
+
+def _while_slow(finding: Finding, lost: Measure) -> Measure:
+    """What comes back of the time from its first step to its last."""
+    span = finding.span_ratio
+    if not span:
+        return lost if lost.value is None else Measure.missing("ratio", "its steps took no time")
+    return lost.map(lambda share: min(1.0, share / span), "ratio")
+
+
+def _together(finding: Finding) -> str | None:
+    one = finding.together
+    if one is None:
+        return None
+    ranks = spoken_list(one.ranks)
+    return (
+        f"only a joint repair returns it: {spoken_ratio(one.lost_ratio)} of the paid time once "
+        f"ranks {ranks} are all like their peers"
     )
 
 

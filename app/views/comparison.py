@@ -67,7 +67,12 @@ def rank_onset(loaded: LoadedJob, result: StragglerResult, work: Floats, peers: 
             f"{again.steps:,} steps, {again.stretches:,} separate stretches; last in step "
             f"{int(steps[again.last])}"
         )
-    return onset(loaded.matrix.steps, ratio, slow_ratio=result.rules.slow_over_peers_ratio)
+    # Little, and the same in every step, is slow as well: half of it is the limit then.
+    usual = float(np.nanmedian(ratio)) - 1.0 if np.isfinite(ratio).any() else 0.0
+    limit = result.rules.slow_over_peers_ratio
+    if usual >= result.rules.worker_excess_ratio:
+        limit = min(limit, 0.5 * usual)
+    return onset(loaded.matrix.steps, ratio, slow_ratio=limit)
 
 
 def build_blame(loaded: LoadedJob, result: StragglerResult) -> Blame:

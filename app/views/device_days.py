@@ -13,7 +13,8 @@ class DeviceDay:
     """One day (UTC) of all devices; None where no sample tells it.
 
     Means are over samples that are not ``stale_samples``: those of hours in which nothing of a
-    device moved, to the last digit, repeat an old value. ``throttled_ratio`` is the share of those
+    device moved, to the last digit, and of the minutes beside them that say the same repeat an old
+    value. ``throttled_ratio`` is the share of those
     that tell why the clock is below its maximum in which power or heat held a busy device back.
     """
 

@@ -14,6 +14,7 @@ from steptax.app.compute.job_days import DAY_US
 from steptax.app.compute.ledger import Ledger
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.review_totals import NO_WAITING, figures
+from steptax.app.memory import building
 from steptax.app.views.budget import ALL, BudgetView, budget_entries, budget_view
 from steptax.app.views.executive_models import ExecutiveView
 from steptax.app.views.ledger import add_ledgers
@@ -39,6 +40,7 @@ from steptax.app.views.workspace import Workspace
 _US_PER_HOUR = 3.6e9
 
 
+@building()
 def executive_view(
     ws: Workspace,
     *,

@@ -34,6 +34,7 @@ from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.spoken import spoken_list
 from steptax.app.compute.waterfall_groups import unstated
 from steptax.app.format import format_measure
+from steptax.app.memory import building
 from steptax.app.metrics import check_metrics
 from steptax.app.views.fleet_bill_models import jobs_text
 from steptax.app.views.fleet_capacity import burning, burns, capacity
@@ -41,8 +42,9 @@ from steptax.app.views.fleet_facts import Facts, fleet_facts
 from steptax.app.views.fleet_filter import LABELS, FleetFilter, began_us, check_filter
 from steptax.app.views.fleet_models import Capacity, FleetView, LossRow, PlaceRow, Places
 from steptax.app.views.fleet_places import repeat_offenders
+from steptax.app.views.fleet_price import FleetPrice, fleet_price
 from steptax.app.views.models import Price
-from steptax.app.views.price import dollars, price_view
+from steptax.app.views.price import price_view
 from steptax.app.views.workspace import Workspace
 
 WASTE_QUANTILES = (0.5, 0.9, 0.99)
@@ -51,8 +53,11 @@ ETTR_QUANTILES = (0.1, 0.5, 0.9)
 NO_MONTH = "no start stated"
 #: Buckets of a bill that interruptions cost.
 _LOST_WORK = ("lost_work", "recovery")
+#: A job and GPU-hours of it.
+_Hours = tuple[str, float | None]
 
 
+@building()
 def fleet_view(
     ws: Workspace,
     *,
@@ -66,11 +71,12 @@ def fleet_view(
     ``only`` says which jobs are looked at. What nobody held, Xids of devices and error budgets are
     of no job: they stay those of the whole lake. NotFoundError for a value that no job has.
     """
-    every = fleet_facts(ws)
     only = only or FleetFilter()
+    every = fleet_facts(ws)
     check_filter(every, only)
     facts = only.chosen(every)
-    cost = price_view(price, price_note)
+    prices = fleet_price(ws, price_view(price, price_note))
+    cost = prices.shown
     hours = hours_of(facts.jobs)
     shares = failure_shares(facts.jobs)
     rate = failure_rate(facts.jobs)
@@ -81,7 +87,8 @@ def fleet_view(
     unused = capacity(ws, price)
     places = repeat_offenders(ws, facts)
     burn, burn_reason = burns(ws, price, now_us)
-    losses = _losses(facts, hours, unused, slow_rows[-1], cost)
+    usd = prices.usd(hours, _held(facts.jobs))
+    losses = _losses(facts, hours, unused, slow_rows[-1], prices)
     metrics = {
         "failed_jobs_ratio": shares.by_jobs,
         "failed_gpu_hours_ratio": shares.by_gpu_hours,
@@ -92,13 +99,13 @@ def fleet_view(
         "unallocated_ratio": unused.unallocated,
     }
     return FleetView(
-        sentence=_sentence(facts.jobs, hours, losses, places, cost, is_part=not only.is_empty),
+        sentence=_sentence(facts.jobs, hours, losses, places, usd, is_part=not only.is_empty),
         coverage=_coverage(facts, len(every.jobs), cost),
         only=only.text,
         price=cost,
         jobs=len(facts.jobs),
         gpu_hours=hours,
-        usd=dollars(hours, cost),
+        usd=usd,
         metrics=check_metrics(metrics),
         losses=losses,
         states=by_state(facts.jobs),
@@ -121,22 +128,9 @@ def fleet_view(
         burn=burn,
         burn_reason=burn_reason,
         warnings=(
-            *_not_of_bill(ws, cost),
             *_warnings(facts, rate, hours),
             *burning(burn),
         ),
-    )
-
-
-def _not_of_bill(ws: Workspace, cost: Price) -> tuple[str, ...]:
-    """Dollars here are hours at one price, whatever each job was charged: that has to be said."""
-    if not ws.lake.segments("charges"):
-        return ()
-    if cost.usd_per_gpu_hour is None:
-        return ("what jobs cost by the connected bill stands on the Executive review",)
-    return (
-        "dollars here are at the given price; those of the connected bill stand on the Executive "
-        "review",
     )
 
 
@@ -173,11 +167,15 @@ def _in_time(name: str) -> tuple[int, int, str]:
     return (0, int(name), name) if name.lstrip("-").isdecimal() else (1, 0, name)
 
 
+def _held(jobs: Sequence[JobFact]) -> list[_Hours]:
+    return [(fact.job_id, fact.gpu_hours) for fact in jobs]
+
+
 def _losses(
-    facts: Facts, hours: Measure, unused: Capacity, slow: FailSlowRow, cost: Price
+    facts: Facts, hours: Measure, unused: Capacity, slow: FailSlowRow, prices: FleetPrice
 ) -> tuple[LossRow, ...]:
     """What a fleet loses, costliest first, what is not known last."""
-    found: list[tuple[str, int | None, Measure, str]] = []
+    found: list[tuple[str, int | None, Measure, str, list[_Hours]]] = []
     unknown = sum(f.state == UNKNOWN_STATE for f in facts.jobs)
     for state, what, note in (
         (FAILED, "jobs that failed", "what they held; what of it was saved is unknown"),
@@ -192,24 +190,26 @@ def _losses(
             note += f"; at least, for the state of {jobs_text(unknown)} is unknown"
         if own or unknown < len(facts.jobs):
             lost = hours_of(own) if own else Measure(0.0, "GPU-hours", level=Level.LOG)
-            found.append((what, len(own), lost, note))
+            found.append((what, len(own), lost, note, _held(own)))
         else:
             none = Measure.missing("GPU-hours", "the state of no job is known")
-            found.append((what, None, none, note))
+            found.append((what, None, none, note, []))
     found.append(_redone(facts))
     wait = [
-        (f.waste.value, f.gpu_hours)
+        (f.job_id, f.waste.value * f.gpu_hours)
         for f in facts.slow
         if f.waste.value is not None and f.gpu_hours is not None
     ]
     waiting = Measure.missing("GPU-hours", "no job has per-rank steps that tell it")
     if wait:
-        lost_hours = sum(share * held for share, held in wait)
+        lost_hours = sum(lost for _, lost in wait)
         waiting = Measure(lost_hours, "GPU-hours", level=Level.STEP_TIME)
     note = "in recorded steps, fail-slow included"
-    found.append(("waiting for the slowest rank", len(wait) or None, waiting, note))
+    found.append(("waiting for the slowest rank", len(wait) or None, waiting, note, [*wait]))
     note = "what would return without these episodes"
-    found.append(("fail-slow", slow.affected if slow.jobs else None, slow.lost_gpu_hours, note))
+    episodes = [(f.job_id, e.lost_gpu_hours) for f in facts.slow for e in f.episodes]
+    affected = slow.affected if slow.jobs else None
+    found.append(("fail-slow", affected, slow.lost_gpu_hours, note, [*episodes]))
     idle = LossRow(
         "devices that nobody held",
         0,
@@ -222,29 +222,34 @@ def _losses(
     rows = [
         idle,
         *(
-            LossRow(what, jobs, lost, _part(lost, hours), dollars(lost, cost), note)
-            for what, jobs, lost, note in found
+            LossRow(what, jobs, lost, _part(lost, hours), usd, "; ".join([note, *usd.warnings]))
+            for what, jobs, lost, note, own in found
+            for usd in [prices.usd(lost, own)]
         ),
     ]
     return tuple(sorted(rows, key=lambda r: (r.gpu_hours.value is None, -(r.gpu_hours.value or 0))))
 
 
-def _redone(facts: Facts) -> tuple[str, int | None, Measure, str]:
+def _redone(facts: Facts) -> tuple[str, int | None, Measure, str, list[_Hours]]:
     """Work that was lost and recovery, in the bills of jobs with steps or events."""
     what, note = "work lost to restarts, and recovery", "from events and steps of each job"
-    told = [b.made for b in facts.bills.values() if b.made is not None and b.made.has_steps]
+    told = {
+        name: b.made for name, b in facts.bills.items() if b.made is not None and b.made.has_steps
+    }
     if not told:
         reason = "no job has steps with real times, so that lost work is unknown"
-        return what, None, Measure.missing("GPU-hours", reason), note
-    lost = [sum(float(bill.gpu_us(bucket)) for bucket in _LOST_WORK) for bill in told]
+        return what, None, Measure.missing("GPU-hours", reason), note, []
+    us = {n: sum(float(bill.gpu_us(b)) for b in _LOST_WORK) for n, bill in told.items()}
+    lost = list(us.values())
     silent = len(facts.jobs) - len(told)
     if silent and not any(lost):
         reason = f"none in {jobs_text(len(told))} with steps; of {jobs_text(silent)} it is unknown"
-        return what, None, Measure.missing("GPU-hours", reason), note
+        return what, None, Measure.missing("GPU-hours", reason), note, []
     if silent:
         note += f"; at least, for of {jobs_text(silent)} it is unknown"
     hours = Measure(sum(lost) / GPU_US_PER_HOUR, "GPU-hours", level=Level.LOG)
-    return what, sum(one > 0 for one in lost), hours, note
+    own: list[_Hours] = [(name, one / GPU_US_PER_HOUR) for name, one in us.items()]
+    return what, sum(one > 0 for one in lost), hours, note, own
 
 
 def _part(lost: Measure, whole: Measure) -> Measure:
@@ -260,15 +265,14 @@ def _sentence(
     hours: Measure,
     losses: Sequence[LossRow],
     places: Sequence[Places],
-    cost: Price,
+    usd: Measure,
     *,
     is_part: bool,
 ) -> str:
     if not jobs:
         return "No job fits the choice." if is_part else "There are no jobs yet."
     held = format_measure(hours) if hours.value is not None else "an unknown number of GPU-hours"
-    spend = dollars(hours, cost)
-    paid = f", {format_measure(spend)}" if spend.value is not None else ""
+    paid = f", {_least(usd)}" if usd.value is not None else ""
     states = sum(f.state != UNKNOWN_STATE for f in jobs)
     first = next((row for row in losses if row.gpu_hours.value and row.is_broken), None)
     text = ""
@@ -288,11 +292,16 @@ def _sentence(
     else:
         text = "What breaks most"
     how = "" if first.jobs is None else f" ({first.jobs:,} of {jobs_text(len(jobs))})"
-    usd = f" = {format_measure(first.usd)}" if first.usd.value is not None else ""
+    worth = "" if first.usd.value is None else f" = {_least(first.usd)}"
     verb = " by" if not states else ":"
-    text += f"{verb} {first.what}{how}, at {format_measure(first.gpu_hours)}{usd}, "
+    text += f"{verb} {first.what}{how}, at {format_measure(first.gpu_hours)}{worth}, "
     text += f"{format_measure(first.share)} of all {held}. "
     return text + _where(places)
+
+
+def _least(usd: Measure) -> str:
+    """A sum of costs, of which not all may be known."""
+    return f"{'at least ' if usd.warnings else ''}{format_measure(usd)}"
 
 
 def _where(places: Sequence[Places]) -> str:
@@ -316,9 +325,9 @@ def _coverage(facts: Facts, every: int, cost: Price) -> str:
     known = sum(f.state != UNKNOWN_STATE for f in facts.jobs)
     timed = sum(f.gpu_hours is not None for f in facts.jobs)
     total = len(facts.jobs)
-    of = f" of {every:,}" if total < every else ""
+    shown = f"{total:,} of {jobs_text(every)}" if total < every else jobs_text(total)
     return (
-        f"{total:,}{of} jobs: the state of {known:,} is known, the GPU-hours of {timed:,}, "
+        f"{shown}: the state of {known:,} is known, the GPU-hours of {timed:,}, "
         f"steps of {len(facts.slow):,} · {cost.basis}"
     )
 
@@ -327,7 +336,7 @@ def _warnings(facts: Facts, rate: FailureRate, hours: Measure) -> tuple[str, ...
     said = list(hours.warnings)
     unknown = sum(f.state == UNKNOWN_STATE for f in facts.jobs)
     if unknown:
-        said.append(f"the final state is unknown for {unknown:,} of {len(facts.jobs):,} jobs")
+        said.append(f"the final state is unknown for {unknown:,} of {jobs_text(len(facts.jobs))}")
     running = sum(f.state in OPEN_STATES for f in facts.jobs)
     if 2 * running > len(facts.jobs):
         said.append(

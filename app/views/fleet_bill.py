@@ -22,6 +22,7 @@ from steptax.app.compute.waterfall_groups import (
 )
 from steptax.app.compute.waterfall_rows import Labels, Waterfall
 from steptax.app.errors import UserError
+from steptax.app.memory import building
 from steptax.app.views.bill_rules import BillRules
 from steptax.app.views.fleet_bill_models import (
     DENOMINATORS,
@@ -36,11 +37,12 @@ from steptax.app.views.fleet_groups import (
     bill_sentence,
     cost_text,
 )
-from steptax.app.views.fleet_jobs import job_bills, of_allocated
+from steptax.app.views.fleet_jobs import every_bill, job_bills, of_allocated
 from steptax.app.views.fleet_money import Money, money_of
 from steptax.app.views.fleet_records import Records
 from steptax.app.views.fleet_sums import UNITS, Prices, groups_of
 from steptax.app.views.invoices import invoices_of
+from steptax.app.views.kept import OfView
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.offers import OfferFilter
 from steptax.app.views.record_bills import JobBill, record_template
@@ -48,6 +50,8 @@ from steptax.app.views.sharing import claims_in, lost_warning, unplaced_warnings
 from steptax.app.views.workspace import Workspace
 
 _FAR_US = 2**62
+#: Of all jobs, by window and kind of period: neither a price nor a label changes them.
+_kept_parts = OfView(4)
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class _Parts:
     not_billed: tuple[NotBilled, ...]
 
 
+@building()
 def fleet_bill(
     ws: Workspace,
     *,
@@ -99,9 +104,20 @@ def fleet_bill(
     if chosen and not ws.lake.segments("charges"):
         needed = [job for job in jobs if job["job_id"] in chosen]
     records = {job["job_id"]: job for job in needed}
-    made = job_bills(ws, needed, loaded)
+    apart = _apart(ws)
+    made: Sequence[JobBill]
+    if chosen or loaded:
+        made = job_bills(ws, needed, loaded)
+        parts = _parts(made, records, window, level, chosen, apart=apart)
+    else:
+        every = every_bill(ws)
+        made = every.bills
+        parts = _kept_parts.get(
+            every,
+            (window, level if level in UNITS else None, apart),
+            lambda: _parts(made, records, window, level, chosen, apart=apart),
+        )
     lost = {one.job_id: one.lost for one in made if one.lost}
-    parts = _parts(made, records, window, level, chosen, apart=_apart(ws))
     money = money_of(
         ws,
         parts.bills,

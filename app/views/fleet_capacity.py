@@ -49,8 +49,8 @@ def _stale(samples: int) -> tuple[str, ...]:
     if not samples:
         return ()
     return (
-        f"{samples:,} samples of hours in which nothing of a device moved are left out: a "
-        "collector repeated what it knew",
+        f"{samples:,} samples of hours and minutes in which nothing of a device moved are left "
+        "out: a collector repeated what it knew",
     )
 
 

@@ -11,7 +11,7 @@ from steptax.app.compute.fleet_states import FAILED, UNKNOWN_STATE, JobFact
 from steptax.app.compute.goodput import GPU_US_PER_HOUR
 from steptax.app.compute.measure import Measure
 from steptax.app.memory import building
-from steptax.app.views.fleet_jobs import job_bills, told_jobs
+from steptax.app.views.fleet_jobs import every_bill, told_jobs
 from steptax.app.views.jobs import whole_hours
 from steptax.app.views.kept import Kept
 from steptax.app.views.record_bills import JobBill
@@ -67,7 +67,7 @@ def _made(ws: Workspace) -> Facts:
     jobs = ws.jobs()
     slow = {fact.job_id: fact for fact in slow_facts(ws, jobs)}
     told = told_jobs(ws)
-    every = job_bills(ws, jobs)
+    every = every_bill(ws).bills
     bills = {one.job_id: one for one in every if one.job_id in told}
     facts = []
     for job, bill in zip(jobs, every, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -51,7 +51,22 @@ _KEPT_LAKES = 4
 _BILL = (JobBill, Waterfall, WaterfallRow, Labels, Source, Timeline, Finding, Lost, Measure)
 _stored: Stored[JobBill] = Stored("bills", Codec(*_BILL, Denominator, Level, State))
 _unchanged: Kept[dict[tuple[str, tuple[Lost, ...]], tuple[dict[str, Any], JobBill]]] = Kept(4)
+#: The bills of all jobs of the lakes looked at last.
+_every: Kept[EveryBill] = Kept(2)
 _lock = Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class EveryBill:
+    """The bill of each job of a lake, in the order of ``ws.jobs()``."""
+
+    bills: tuple[JobBill, ...]
+
+
+def every_bill(ws: Workspace) -> EveryBill:
+    """The bills of all jobs, kept by the version of all that they rest on."""
+    key = ws.key, *(ws.lake.version(name) for name in ("jobs", *_ROWS))
+    return _every.get(key, lambda: EveryBill(tuple(job_bills(ws, ws.jobs()))))
 
 
 def job_bills(

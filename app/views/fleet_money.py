@@ -169,7 +169,7 @@ def _price_basis(price: Decimal | None, listed: int, given: int, bills: int) -> 
         whom = f" for {given:,} of {jobs_text(bills)}" if listed else ""
         parts.append(f"given price {price_text(price)}{whom}")
     if not parts and price is not None:
-        return f"given price {price_text(price)}, of no job: no GPU-hours of a job are known here"
+        return f"given price {price_text(price)}, of no job: none has a bill here"
     return "; ".join(parts) or NO_PRICE
 
 

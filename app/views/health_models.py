@@ -35,6 +35,13 @@ class Gap:
     where: str
     without_us: int
     is_open: bool
+    is_exact: bool = True
+    """Whether it is from ``start_us`` until ``end_us``, and not somewhere between the two."""
+
+    @property
+    def length_us(self) -> int:
+        """How long samples are missing; of one that is somewhere, the mean of its devices."""
+        return self.end_us - self.start_us if self.is_exact else self.without_us // self.devices
 
 
 @dataclass(frozen=True)

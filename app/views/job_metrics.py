@@ -6,7 +6,8 @@ import numpy as np
 
 from steptax.app.compute.ledger import Ledger
 from steptax.app.compute.link_probe import SlowLinks
-from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.compute.measure import Level, Measure, Ratio
+from steptax.app.compute.rows import Floats
 from steptax.app.compute.straggler_result import Kind, RankTable, StragglerResult
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.models import Price
@@ -84,6 +85,7 @@ def _culprit_metrics(result: StragglerResult, *, relative: bool) -> dict[str, Me
         reason = {
             Kind.STAGE: "the stage as a whole is heavier, no single rank of it",
             Kind.MOVING: "a different rank is slow from step to step",
+            Kind.MOST: "most ranks are slower than the others, no single one",
             Kind.SELDOM: "one rank is slow in too few steps to be slow for good",
             Kind.PASSED: "one rank was slow for a while, and none is for good",
             Kind.NONE: "no rank is slow for good",
@@ -116,9 +118,9 @@ def _culprit_metrics(result: StragglerResult, *, relative: bool) -> dict[str, Me
             if step_us
             else Measure.missing("ratio", "the step time is unknown", level=level)
         ),
-        "persistence_ratio": Ratio(float(table.persistence_ratio[place]), level=level),
-        "stability_ratio": Ratio(float(table.stability_ratio[place]), level=level),
-        "last_ratio": Ratio(float(table.last_ratio[place]), level=level),
+        "persistence_ratio": _share(table.persistence_ratio, place, level),
+        "stability_ratio": _share(table.stability_ratio, place, level),
+        "last_ratio": _share(table.last_ratio, place, level),
     }
 
 
@@ -140,6 +142,14 @@ def _link_metrics(
         "stability_ratio": Ratio.missing("ratio", alike, level=level),
         "last_ratio": Ratio.missing("ratio", alike, level=level),
     }
+
+
+def _share(values: Floats, place: int, level: Level) -> Measure:
+    """A rank's share of steps; not a number where there are none to take it of."""
+    value = float(values[place])
+    if not np.isfinite(value):
+        return Ratio.missing("ratio", "no step exceeds its peers' by enough to count", level=level)
+    return Ratio(value, level=level)
 
 
 def _bound(table: RankTable, name: str, place: int) -> float | None:

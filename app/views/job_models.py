@@ -22,7 +22,7 @@ class Card:
     """The straggler card. Every text is complete; a field that cannot be known says why."""
 
     verdict: str
-    """worker, stage, moving, seldom, passed, none or untellable."""
+    """worker, stage, moving, most, seldom, passed, none or untellable."""
     sentence: str
     job_utilisation: Measure
     step_ms: Measure

@@ -23,6 +23,7 @@ from steptax.app.views.links import with_links
 from steptax.app.views.load import LoadedJob, load_job
 from steptax.app.views.price import dollars, price_view
 from steptax.app.views.record_bills import NO_DEVICES, JobBill
+from steptax.app.views.unread import Unread, unread
 from steptax.app.views.workspace import Workspace
 
 NO_STEPS = "no per-rank steps are stored for this job"
@@ -56,10 +57,10 @@ def analyse_job(ws: Workspace, job: dict[str, Any]) -> Analysed:
     return _keep(ws, key, load_job(ws, job, last_steps=None)) if known is None else known
 
 
-def analyse_jobs(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[Analysed | None]:
-    """One analysis per row of ``jobs``; None for a job without steps."""
+def analyse_jobs(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[Analysed | Unread | None]:
+    """One analysis per row of ``jobs``, or why there is none; None for a job without steps."""
     with_steps = ws.job_ids_with_steps()
-    found: list[Analysed | None] = [None] * len(jobs)
+    found: list[Analysed | Unread | None] = [None] * len(jobs)
     places, keys = [], []
     for place, job in enumerate(jobs):
         if job["job_id"] not in with_steps:
@@ -70,7 +71,10 @@ def analyse_jobs(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[Analysed
             places.append(place)
             keys.append(key)
     for k, loaded in load_jobs(ws, [jobs[place] for place in places]):
-        found[places[k]] = _keep(ws, keys[k], loaded)
+        try:
+            found[places[k]] = _keep(ws, keys[k], loaded)
+        except Exception as error:  # a fault in one job must not hide all others
+            found[places[k]] = unread(jobs[places[k]]["job_id"], error)
     return found
 
 
@@ -97,9 +101,9 @@ def _keep(ws: Workspace, key: tuple[str, str, str], loaded: LoadedJob) -> Analys
     return found
 
 
-def steps_of(analysed: Sequence[Analysed | None]) -> dict[str, LoadedJob]:
+def steps_of(analysed: Sequence[Analysed | Unread | None]) -> dict[str, LoadedJob]:
     """The steps that are in memory already, by job: bills need not load them again."""
-    return {str(a.loaded.job["job_id"]): a.loaded for a in analysed if a is not None}
+    return {str(a.loaded.job["job_id"]): a.loaded for a in analysed if isinstance(a, Analysed)}
 
 
 def whole_hours(bill: JobBill, steps: Measure | None) -> Measure:

@@ -16,7 +16,7 @@ from steptax.app.views.load import LoadedJob
 from steptax.app.views.workspace import Workspace
 
 #: Verdicts beside which a slow link may be the one to name.
-_NOBODY_FOR_GOOD = (Kind.NONE, Kind.MOVING, Kind.SELDOM, Kind.PASSED)
+_NOBODY_FOR_GOOD = (Kind.NONE, Kind.MOVING, Kind.MOST, Kind.SELDOM, Kind.PASSED)
 _BOUND = (
     "an upper bound: the transfer, less what the collectives would take at the speed of the other "
     "links; a collective that is not bound by its slowest link gains less"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
 from threading import Lock
@@ -17,10 +17,10 @@ from steptax.app.compute.attempt_layer import State
 from steptax.app.compute.job_days import DAY_US, JobDays, Stretches, job_days
 from steptax.app.compute.rows import Flags, Ints
 from steptax.app.memory import building
-from steptax.app.views.fleet_jobs import job_bills
+from steptax.app.views.fleet_jobs import every_bill
 from steptax.app.views.record_bills import NO_DEVICES, JobBill
 from steptax.app.views.review_facts import StepFacts
-from steptax.app.views.step_facts import facts_of
+from steptax.app.views.step_facts import facts_of, unread_jobs
 from steptax.app.views.workspace import Workspace
 
 #: Reviews kept; one holds two hundred bytes or so per job and day.
@@ -58,6 +58,8 @@ class ReviewBase:
     save_day: Ints
     version: str
     """Of what it rests on."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """By job id why its steps could not be analysed."""
 
     @cached_property
     def held_us(self) -> Ints:
@@ -123,7 +125,8 @@ def review_base(ws: Workspace) -> ReviewBase:
 def _make(ws: Workspace, version: str) -> ReviewBase:
     jobs = ws.jobs()
     own = facts_of(ws, jobs)
-    bills = job_bills(ws, jobs)
+    unread = unread_jobs(ws)
+    bills = every_bill(ws).bills
     facts = {k: own[job["job_id"]] for k, job in enumerate(jobs) if job["job_id"] in own}
     undated_us = np.zeros(len(jobs), dtype=np.int64)
     known = np.array([b.is_known or b.reason == NO_DEVICES for b in bills], dtype=np.bool_)
@@ -136,7 +139,8 @@ def _make(ws: Workspace, version: str) -> ReviewBase:
         dated = ~np.isin(held.job, undated)
         columns = (held.job, held.start_us, held.end_us, held.gpus, held.state)
         held = Stretches(*(column[dated] for column in columns))
-    return ReviewBase(jobs, bills, facts, days, held, undated_us, known, *_saves(bills), version)
+    saves = _saves(bills)
+    return ReviewBase(jobs, bills, facts, days, held, undated_us, known, *saves, version, unread)
 
 
 def _stretches(bills: Sequence[JobBill]) -> tuple[Stretches, Ints]:

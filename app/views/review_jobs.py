@@ -155,6 +155,7 @@ class ReviewJobs(Sequence[JobSummary]):
         spend = self.spend(k, hours)
         facts = self.review.base.steps.get(k)
         if facts is None:
+            why = self.review.base.unread.get(job["job_id"], NO_STEPS)
             return JobSummary(
                 job_id=job["job_id"],
                 name=job.get("name"),
@@ -166,12 +167,12 @@ class ReviewJobs(Sequence[JobSummary]):
                 world_size=job.get("world_size"),
                 gpu_hours=hours,
                 spend_usd=spend,
-                straggler_tax=_NO_TAX,
-                recoverable_gpu_hours=_NO_HOURS,
-                recoverable_usd=_NO_USD,
-                dominant_cause="unknown: " + NO_STEPS,
-                coverage="job record only",
-                cause="unknown: " + NO_STEPS,
+                straggler_tax=replace(_NO_TAX, reason=why),
+                recoverable_gpu_hours=replace(_NO_HOURS, reason=why),
+                recoverable_usd=replace(_NO_USD, reason=why),
+                dominant_cause="unknown: " + why,
+                coverage="job record only" if why == NO_STEPS else "steps not analysed",
+                cause="unknown: " + why,
             )
         share = float(self.share_of(k))
         back = facts.summary.recoverable_gpu_hours.map(lambda h: h * share, "GPU-hours")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steptax.app.compute.measure import Level, Measure, Ratio
-from steptax.app.format import format_measure, format_share, format_usd
+from steptax.app.format import format_measure, format_share, format_usd, format_value
 from steptax.app.metrics import check_metrics
 from steptax.app.views.executive_models import Kpi
+from steptax.app.views.fleet_bill_models import jobs_text
 from steptax.app.views.models import LedgerLine
 from steptax.app.views.price import NO_PRICE
 from steptax.app.views.review_jobs import ReviewJobs
@@ -17,6 +18,8 @@ from steptax.app.views.review_periods import Periods
 from steptax.app.views.workspace import Workspace
 
 _US_PER_HOUR = 3.6e9
+#: Parts of the whole below which nobody reads a percentage.
+_SLIVER = 0.001
 
 
 def sentence(
@@ -36,7 +39,7 @@ def sentence(
     paid = f"{format_measure(spend)} for " if spend.value is not None else ""
     known = len(jobs) - jobs.hours_unknown
     of = f"{known:,} of " if 0 < known < len(jobs) else ""
-    text = f"You paid {paid}{format_measure(hours)} over {of}{len(jobs):,} jobs"
+    text = f"You paid {paid}{format_measure(hours)} over {of}{jobs_text(len(jobs))}"
     text += "" if periods.chosen is None else f", {periods.chosen.text}"
     text += f", {format_usd(idle.value)} of it for devices that no job held." if idle.value else "."
     text += _where(lines, hours, measured)
@@ -57,12 +60,19 @@ def sentence(
     return text
 
 
+def recorded_share(recorded: float, hours: float) -> str:
+    """Of how much of ``hours`` what follows is said; of a sliver hours say more than a share."""
+    if recorded < _SLIVER * hours:
+        return f"On the {format_value(recorded, 'GPU-hours')} that were recorded in steps,"
+    return f"On the {format_share(recorded / hours)} that was recorded in steps,"
+
+
 def _where(lines: Sequence[LedgerLine], hours: Measure, measured: Measure) -> str:
     """What the recorded steps say of where the time went."""
     if not lines:
         return " No job has per-rank steps, so where the time went is unknown."
     if hours.value and measured.value is not None and measured.value < 0.95 * hours.value:
-        text = f" On the {format_share(measured.value / hours.value)} that was recorded in steps,"
+        text = " " + recorded_share(measured.value, hours.value)
     else:
         text = " Of it,"
     compute = next((line.share for line in lines if line.bucket == "compute"), None)
@@ -107,7 +117,7 @@ def kpis(
         Kpi(
             "Spend",
             spend,
-            format_measure(spend) if spend.value is not None else review.no_price,
+            format_measure(spend) if spend.value is not None else spend.reason or review.no_price,
             "spend_usd",
             f"GPU-hours x price; {review.basis}",
         ),

@@ -47,14 +47,16 @@ def gap_warnings(gaps: Iterable[Gap]) -> tuple[str, ...]:
     if not found:
         return ()
     hours = sum(gap.without_us for gap in found) / 3.6e9
-    longest = max(found, key=lambda gap: gap.end_us - gap.start_us)
-    length = format_age((longest.end_us - longest.start_us) / 1e6)
-    since = "and goes on" if longest.is_open else f"until {format_moment(longest.end_us)}"
+    longest = max(found, key=lambda gap: gap.length_us)
+    length = format_age(longest.length_us / 1e6)
+    start, end = format_moment(longest.start_us), format_moment(longest.end_us)
+    since = "and goes on" if longest.is_open else f"until {end}"
+    when = f"begins at {start} {since}" if longest.is_exact else f"lies between {start} and {end}"
     return (
         f"samples of devices are missing in {len(found):,} "
         f"{'stretch' if len(found) == 1 else 'stretches'} of the last day, {hours:,.2f} "
         f"device-hours in all: nothing is known of them. The longest, {length} of {longest.where}, "
-        f"begins at {format_moment(longest.start_us)} {since}",
+        f"{when}",
     )
 
 
@@ -86,4 +88,5 @@ def _gap(rows: list[dict[str, Any]], open_from_us: int) -> Gap:
         f"{count} of {', '.join(hosts[:_NAMED])}{more}",
         sum(row["without_us"] for row in rows),
         end_us >= open_from_us,
+        not any(row["is_within"] for row in rows),
     )

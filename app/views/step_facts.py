@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from steptax.app.compute.arrival import Basis, BasisChoice
-from steptax.app.compute.cause_model import Diagnosis
 from steptax.app.compute.fleet_slow import Episode, SlowFact
 from steptax.app.compute.ledger import Ledger, LedgerRow
 from steptax.app.compute.measure import Level, Measure, Ratio
@@ -22,6 +21,7 @@ from steptax.app.views.jobs import Analysed, analyse_jobs, steps_of
 from steptax.app.views.review_facts import StepFacts, step_facts
 from steptax.app.views.stored import Stored, is_settled, job_versions, record_text
 from steptax.app.views.stored_codec import Codec
+from steptax.app.views.unread import Unread, unread
 from steptax.app.views.workspace import Workspace
 
 #: Jobs whose steps are in memory together.
@@ -33,6 +33,8 @@ _FACTS = (StepFacts, JobSummary, Ledger, LedgerRow, BasisChoice, Basis, SlowFact
 
 _stored: Stored[StepFacts] = Stored("steps", Codec(*_FACTS, Measure, Ratio, Level))
 _cache: OrderedDict[tuple[str, str, str], StepFacts] = OrderedDict()
+_failed: dict[tuple[str, str], Unread] = {}
+"""By lake and job why it could not be analysed."""
 _lock = Lock()
 
 
@@ -52,7 +54,8 @@ def facts_of(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> dict[str, StepFac
         }
     missing = [job for job in asked if job["job_id"] not in found]
     many = len(missing) >= FEW_JOBS
-    new = {}
+    new: dict[str, StepFacts] = {}
+    failed: dict[str, Unread] = {}
     if many:
         settled = {job["job_id"]: keys[job["job_id"]] for job in missing if is_settled(job)}
         new = _stored.find(ws, settled)
@@ -61,11 +64,14 @@ def facts_of(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> dict[str, StepFac
         part = missing[first : first + _TOGETHER]
         analysed = analyse_jobs(ws, part)
         job_bills(ws, part, steps_of(analysed))  # while the steps are in memory
-        made = {
-            str(job["job_id"]): (one, step_facts(job, one, _diagnosis(ws, one)))
-            for job, one in zip(part, analysed, strict=True)
-            if one is not None
-        }
+        made = {}
+        for job, one in zip(part, analysed, strict=True):
+            name = str(job["job_id"])
+            told = _told(ws, job, one)
+            if isinstance(one, Analysed) and isinstance(told, StepFacts):
+                made[name] = one, told
+            elif isinstance(told, Unread):
+                failed[name] = told
         new |= {name: facts for name, (_, facts) in made.items()}
         if many:
             kept = {
@@ -79,12 +85,30 @@ def facts_of(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> dict[str, StepFac
             _cache[ws.key, name, keys[name]] = facts
         while len(_cache) > KEPT:
             _cache.popitem(last=False)
+        for job in asked:
+            _failed.pop((ws.key, job["job_id"]), None)
+        for name, why in failed.items():
+            _failed[ws.key, name] = why
     found |= new
     return found
 
 
-def _diagnosis(ws: Workspace, one: Analysed) -> Diagnosis:
-    return build_diagnosis(ws, one.loaded, one.result)
+def unread_jobs(ws: Workspace) -> dict[str, str]:
+    """By job why its steps could not be analysed when they were last looked at."""
+    with _lock:
+        return {name: why.reason for (key, name), why in _failed.items() if key == ws.key}
+
+
+def _told(
+    ws: Workspace, job: dict[str, Any], one: Analysed | Unread | None
+) -> StepFacts | Unread | None:
+    """The facts of one job, or why there are none; None without steps."""
+    if not isinstance(one, Analysed):
+        return one
+    try:
+        return step_facts(job, one, build_diagnosis(ws, one.loaded, one.result))
+    except Exception as error:  # a fault in one job must not hide all others
+        return unread(job["job_id"], error)
 
 
 def _keys(ws: Workspace, jobs: Sequence[Mapping[str, Any]]) -> dict[str, str]:

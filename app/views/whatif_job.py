@@ -101,6 +101,7 @@ def learning_job_inputs(
 
     Raises NotFoundError for an unknown job.
     """
+    price = job_price(ws, job_id, price).usd_per_gpu_hour
     record = loss_record(ws, job_id, price=price).last(last_steps)
     return JobInputs(
         job_id=job_id,

@@ -42,6 +42,7 @@ _PATTERNS = {
     Kind.WORKER: PatternKind.WORKER,
     Kind.STAGE: PatternKind.STAGE,
     Kind.MOVING: PatternKind.EVERYWHERE,
+    Kind.MOST: PatternKind.EVERYWHERE,
     Kind.SELDOM: PatternKind.EVERYWHERE,
     Kind.PASSED: PatternKind.EVERYWHERE,
     Kind.NONE: PatternKind.NONE,

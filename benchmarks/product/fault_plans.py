@@ -37,6 +37,7 @@ _EXPERTS = (Shape(16, experts=4), Shape(32, experts=8), Shape(16, 2, 2, experts=
 _LARGE = (Shape(1024), Shape(32, 8, 8), Shape(64, 8, 8), Shape(4096))
 _MANY = (Shape(64), Shape(256), Shape(32, 4, 4), Shape(1024))
 _NOW_AND_THEN = ("gc", "input_loader", "kernel")
+_HALVES = ("host_cpu", "input_loader")
 _SIGNS = ("thermal", "power_cap", "ecc", "xid")
 _WIDE = (Shape(32), Shape(64), Shape(256), Shape(16, 4, 2), Shape(8, 4, 8))
 
@@ -64,13 +65,15 @@ class Setting:
     """Healthy jobs of 20 to 120 steps."""
     rough: int
     """Jobs per rough noise with a fault, and as many without."""
+    halves: int
+    """Jobs with a fault on a host that holds half of the ranks."""
     large: int
     """Jobs of 1,024 to 4,096 ranks, half of them healthy."""
     steps: tuple[int, int]
 
 
-SMALL = Setting(1, 4, 2, 1, 2, 2, 3, 1, 5, 1, 0, (240, 320))
-FULL = Setting(3, 30, 16, 8, 16, 16, 24, 12, 40, 10, 2, (240, 900))
+SMALL = Setting(1, 4, 2, 1, 2, 2, 3, 1, 5, 1, 2, 0, (240, 320))
+FULL = Setting(3, 30, 16, 8, 16, 16, 24, 12, 40, 10, 12, 2, (240, 900))
 
 
 def plans(setting: Setting, seed: int) -> list[Plan]:
@@ -112,6 +115,7 @@ def plans(setting: Setting, seed: int) -> list[Plan]:
         for i in range(2 * setting.rough):
             causes = [] if i % 2 else [str(g.choice(single))]
             out.append(replace(_plan(g, setting, causes), noise=noise))
+    out += [_half(g, setting, i) for i in range(setting.halves)]
     return out
 
 
@@ -180,6 +184,15 @@ def _now_and_then(g: np.random.Generator, setting: Setting, i: int) -> Plan:
     return replace(plan, faults=(fault,))
 
 
+def _half(g: np.random.Generator, setting: Setting, i: int) -> Plan:
+    """One of two hosts is slow: the median of all ranks lies between the halves."""
+    plan = _plan(g, setting, [_HALVES[i % len(_HALVES)]], shape=Shape(2 * GPUS_PER_HOST))
+    (fault,) = plan.faults
+    host = fault.ranks[0] // GPUS_PER_HOST
+    ranks = tuple(range(host * GPUS_PER_HOST, (host + 1) * GPUS_PER_HOST))
+    return replace(plan, faults=(replace(fault, ranks=ranks),))
+
+
 def _shape(g: np.random.Generator, causes: list[str]) -> Shape:
     scopes = {SCOPES[c] for c in causes}
     pool: tuple[Shape, ...]
@@ -191,7 +204,7 @@ def _shape(g: np.random.Generator, causes: list[str]) -> Shape:
         # With fewer groups there is nothing to hold one against; inside of a host it is no network.
         pool = tuple(s for s in _MIXED if s.tp * s.pp >= 3 and s.tp * s.dp > GPUS_PER_HOST)
     elif "host" in scopes:
-        # A host that holds half of the ranks cannot be told from the other half.
+        # Hosts that hold half of the ranks have jobs of their own.
         pool = _WIDE
     else:
         pool = _DATA + _MIXED

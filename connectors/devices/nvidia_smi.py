@@ -130,6 +130,8 @@ def _read_lines(
     else:
         reader = smi_dmon.DmonReader(part.names, host, notes, zone)
     reader.take(lines)
+    if part.form == "csv" and (unread := smi_csv.not_read(reader.names)):
+        notes.others.setdefault(f"fields that are not read: {', '.join(unread)}")
     broken = [Reject("device_samples", b.reason, b.row, None, b.raw) for b in part.block.broken]
     return reader.rows, reader.rejects + broken
 

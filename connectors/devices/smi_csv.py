@@ -50,6 +50,7 @@ _NAMES = frozenset(
 )
 _MASKS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 _REASONS = ("clocks_event_reasons.", "clocks_throttle_reasons.")
+_MEASURED = frozenset((*FIELDS, *_MASKS)) - {"index"}
 _UNIT = re.compile(r"\s*\[[^\]]{0,20}\]$")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,16}(?=\s|$)")
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z-]{4,60}")
@@ -61,7 +62,17 @@ def header_of(line: str) -> tuple[str, ...] | None:
     """The fields that ``line`` names, without their units; None where it is no header."""
     names = tuple(_UNIT.sub("", part.strip()) for part in line.split(","))
     known = sum(name in _NAMES or name.startswith(_REASONS) for name in names)
-    return names if known and 2 * known >= len(names) else None
+    measured = any(name in _MEASURED or name.startswith(_REASONS) for name in names)
+    # Any table of devices has times and UUIDs: what is measured must be named as nvidia-smi does.
+    is_own = measured and 2 * known >= len(names)
+    return names if known and (is_own or known == len(names)) else None
+
+
+def not_read(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The fields of a header that nothing is read from."""
+    return tuple(
+        n for n in names if n and n not in (*_NAMES, *_MASKS) and not n.startswith(_REASONS)
+    )
 
 
 def guessed(lines: list[str]) -> tuple[str, ...] | None:

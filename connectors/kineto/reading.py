@@ -23,6 +23,7 @@ from steptax.connectors.kineto.timeline import (
     without_stumps,
 )
 from steptax.connectors.sources import HEAD_BYTES, head, refuse_no_text
+from steptax.connectors.wording import said as counted
 
 #: Events that are kept of one file, about 70 bytes each.
 MOST_EVENTS = 30_000_000
@@ -119,7 +120,7 @@ class Reading:
         """
         if not self._events.count:
             raise InputError(
-                f"holds no step, kernel or communication among its {self.seen} events"
+                f"holds no step, kernel or communication among its {counted(self.seen, 'event')}"
                 + (f": {self.cut}" if self.cut else ""),
                 where=self.source,
                 hint="profile with activities CPU and CUDA, and call prof.step() in each step",
@@ -148,11 +149,12 @@ class Reading:
             said.append(f"the trace breaks off ({self.cut}): {self.seen} whole events were read")
         if self.repaired:
             said.append(
-                f"{self.repaired} of {self.seen} events were no valid JSON (Infinity, control "
-                "characters, backslashes) and were repaired"
+                f"{self.repaired:,} of {counted(self.seen, 'event')} were no valid JSON (Infinity, "
+                "control characters, backslashes) and were repaired"
             )
         if self.rejected:
-            said.append(f"{self.rejected} events were damaged and are left out")
+            many = counted(self.rejected, "event was damaged and is", "events were damaged and are")
+            said.append(f"{many} left out")
         return said
 
     @property

@@ -15,6 +15,7 @@ from steptax.connectors.logs.state import LogState
 from steptax.connectors.runfolder import is_version, version_name
 from steptax.connectors.tables.facts import rows_of
 from steptax.connectors.tables.screen import source_stem
+from steptax.connectors.wording import said as counted
 
 _ENDINGS = (".log", ".out", ".err")
 #: Fewer step times than this tell nothing of what is usual.
@@ -108,8 +109,8 @@ def tell_returns(state: LogState, rows: LogRows) -> None:
         spans = [f"{a} to {b}" if a != b else f"{a}" for a, b in state.gaps]
         more = ", ..." if sum(b - a + 1 for a, b in state.gaps) < counts["missing"] else ""
         rows.note(
-            f"no line tells of {counts['missing']:,} steps ({', '.join(spans)}{more}): their lines "
-            "may be missing here, and there are no rows of them"
+            f"no line tells of {counted(counts['missing'], 'step')} ({', '.join(spans)}{more}): "
+            "their lines may be missing here, and there are no rows of them"
         )
 
 
@@ -139,11 +140,12 @@ def account(state: LogState, rows: LogRows) -> None:
     rows.note(f"lines: {told}" + (f" (the first of these: {first})" if first else ""))
     if counts["other process"]:
         rows.note(
-            f"{counts['other process']:,} lines tell a step that another process of this log has "
-            "told; no prefix says whose rank it is, so the first is kept"
+            f"{counted(counts['other process'], 'line tells', 'lines tell')} a step that another "
+            "process of this log has told; no prefix says whose rank it is, so the first is kept"
         )
     if counts["printed twice"]:
-        rows.note(f"{counts['printed twice']:,} values are printed twice; the first is kept")
+        many = counted(counts["printed twice"], "value is", "values are")
+        rows.note(f"{many} printed twice; the first is kept")
     if state.flags.get("printed") and not state.flags.get("timed"):
         rows.note(
             "no line gives the time of a step: what is printed is kept, and there are no step rows "

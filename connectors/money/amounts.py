@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from steptax.app.schema.table import MONEY
 from steptax.connectors.tables.cells import EMPTY, Cells, is_text
 
+#: Signs of one currency only; $ and £ are those of several.
+_SIGNS = {"€": "EUR", "US$": "USD", "₹": "INR", "₩": "KRW", "₪": "ILS", "C$": "CAD", "A$": "AUD"}
 _STEP = Decimal(1).scaleb(-MONEY.scale)
 #: No amount is larger: a million of them must still fit into the column together.
 _MOST = Decimal(10) ** 18
@@ -65,6 +67,12 @@ def amounts(column: pa.Array, *, comma: bool = False) -> Amounts:
         rounded += kept[-1] != exact
     found = pc.replace_with_mask(found, pc.invert(plain), pa.array(kept, MONEY))
     return Amounts(Cells(found, null, bad), rounded)
+
+
+def currency_code(text: str) -> str:
+    """The code of ISO 4217: in capitals, and for a sign that only one currency has."""
+    clean = text.strip().upper()
+    return _SIGNS.get(clean, clean)
 
 
 def point_decimals(text: pa.Array) -> pa.Array:

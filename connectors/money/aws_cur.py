@@ -114,7 +114,7 @@ class AwsCurConnector(BillConnector):
     """Rows of ``charges``, each from one line item."""
 
     kind = "aws-cur"
-    version = 2
+    version = 3
     title = "AWS Cost and Usage Report, legacy and CUR 2.0: CSV (also .gz), Parquet"
     dialect = "AWS's Cost and Usage Report"
     targets = TARGETS

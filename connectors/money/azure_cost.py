@@ -57,7 +57,7 @@ class AzureCostConnector(BillConnector):
     """Rows of ``charges``, each from one row of a cost export."""
 
     kind = "azure-cost"
-    version = 3
+    version = 4
     title = "Azure cost exports, actual and amortised, of every agreement: CSV (also .gz), Parquet"
     dialect = "Azure"
     targets = TARGETS

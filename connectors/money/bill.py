@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, table
 from steptax.connectors.base import Capabilities, Options, RawChunk, Run
-from steptax.connectors.money.amounts import amounts, tags
+from steptax.connectors.money.amounts import amounts, currency_code, tags
 from steptax.connectors.money.bill_run import COSTS, BillBatch, BillRun
 from steptax.connectors.money.identity import digests as content_digests
 from steptax.connectors.money.spelling import (
@@ -103,7 +103,9 @@ class BillConnector(TabularConnector):
         self.settle(screen, values, raw.source)
         for name in _WORDED:
             if values.get(name) is not None:
-                values[name] = _worded(values[name])
+                values[name] = _worded(values[name], lambda word: _WORDS.get(word.lower(), word))
+        if values.get("currency") is not None:
+            values["currency"] = _worded(values["currency"], currency_code)
         _refuse_without_cost(screen, values)
         _refuse_backwards(screen, values)
         named = values.get("line") is not None
@@ -210,9 +212,10 @@ def charge_targets(aliases: Mapping[str, Sequence[str]]) -> tuple[Target, ...]:
     return tuple(found)
 
 
-def _worded(cells: Cells) -> Cells:
+def _worded(cells: Cells, say: Callable[[str], str]) -> Cells:
+    """Each word as ``say`` writes it."""
     coded = cells.values.dictionary_encode()
-    words = [None if w is None else _WORDS.get(w.lower(), w) for w in coded.dictionary.to_pylist()]
+    words = [None if w is None else say(w) for w in coded.dictionary.to_pylist()]
     return Cells(pa.array(words, pa.string()).take(coded.indices), cells.null, cells.bad)
 
 

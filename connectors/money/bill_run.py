@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Run
 from steptax.connectors.tables.norows import no_rows
+from steptax.connectors.wording import said as counted
 
 COSTS = ("billed_cost", "effective_cost", "list_cost", "contracted_cost")
 
@@ -88,7 +89,10 @@ class BillRun(Run):
         """What the bill adds up to, so that a person can hold it against the invoice."""
         notes = []
         if self._alike:
-            notes.append(f"{self._alike:,} lines say the same as an earlier one; each is counted")
+            notes.append(
+                counted(self._alike, "line says", "lines say")
+                + " the same as an earlier one; each is counted"
+            )
         for currency in sorted({currency for currency, _ in self._sums}):
             said = ", ".join(
                 f"{name.replace('_', ' ')} {self._sums[currency, name]:,.2f}"

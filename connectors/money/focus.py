@@ -45,7 +45,7 @@ class FocusConnector(BillConnector):
     """Rows of ``charges``, each from one row of a FOCUS file."""
 
     kind = "focus"
-    version = 3
+    version = 4
     title = "bills in FOCUS 1.0 to 1.2: CSV (also .gz), JSON Lines, Parquet"
     dialect = "FOCUS"
     targets = TARGETS

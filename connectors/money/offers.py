@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from statistics import median
 from typing import Any
@@ -16,6 +17,7 @@ from steptax.app.schema import Batch, Reject, table
 from steptax.connectors.base import Run
 from steptax.connectors.tables.facts import rows_of
 from steptax.connectors.tables.norows import no_rows
+from steptax.connectors.wording import said as counted
 
 #: A price this many times above or below the middle of its peers is held.
 FAR = 10
@@ -96,8 +98,9 @@ class Offers(Run):
                 rejects.append(_reject(row, reason, "usd_per_gpu_hour"))
             if told:
                 notes = (
-                    f"{len(told):,} prices are {HELD}: steptax prices held lists them, steptax "
-                    "prices accept takes them",
+                    f"{counted(len(told), 'price is', 'prices are')} {HELD}: steptax prices held "
+                    f"lists {'it' if len(told) == 1 else 'them'}, steptax prices accept takes "
+                    f"{'it' if len(told) == 1 else 'them'}",
                 )
                 yield Batch("held_prices", rows_of("held_prices", _without_count(told)))
         kept: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -133,16 +136,21 @@ def _without_count(offers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def doubtful(
-    offers: Sequence[Mapping[str, Any]], families: Families | None = None
+    offers: Sequence[Mapping[str, Any]],
+    families: Families | None = None,
+    *,
+    today: date | None = None,
 ) -> dict[int, str]:
     """Which of ``offers`` a person should look at, by place, and why.
 
-    A price of 0, and one ``FAR`` times or more from the middle (median) of the other offers above 0
-    of the same device, by whatever name. Spot and committed prices lie closer to the others than
-    that. The only price of its device: one ``FAR`` times above the dearest other device (by the
-    median of its offers), or above ``MOST_USD`` where no other is known.
+    A price of a day that is not yet anywhere on Earth (``today`` is in UTC), a price of 0, and one
+    ``FAR`` times or more from the middle (median) of the other offers above 0 of the same device,
+    by whatever name. Spot and committed prices lie closer to the others than that. The only price
+    of its device: one ``FAR`` times above the dearest other device (by the median of its offers),
+    or above ``MOST_USD`` where no other is known.
     """
     families = families or Families()
+    newest = (today or datetime.now(UTC).date()) + timedelta(days=1)
     by_model: dict[str, list[int]] = defaultdict(list)
     out: dict[int, str] = {}
     for i, offer in enumerate(offers):
@@ -175,6 +183,9 @@ def doubtful(
             )
         elif not others and price >= MOST_USD:
             out[places[0]] = f"the first price, and above {MOST_USD} USD per GPU-hour"
+    for i, offer in enumerate(offers):
+        if (offer.get("observed_on") or "") > newest.isoformat():
+            out[i] = f"a price of a day to come, {offer['observed_on']}"
     return dict(sorted(out.items()))
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch
 from steptax.connectors.base import Capabilities, Options, RawChunk, Run
-from steptax.connectors.money.amounts import amounts
+from steptax.connectors.money.amounts import amounts, currency_code
 from steptax.connectors.money.bill import filled
 from steptax.connectors.money.offers import FAR, MOST_USD, OfferBatch, Offers
 from steptax.connectors.money.price_targets import (
@@ -62,7 +62,7 @@ class PricesConnector(TabularConnector):
     """Rows of ``prices``, each from one offer."""
 
     kind = "prices"
-    version = 2
+    version = 3
     title = (
         "dated offers of GPUs by provider, form factor, region and term: CSV, JSON Lines, Parquet"
     )
@@ -75,8 +75,9 @@ class PricesConnector(TabularConnector):
         "USD only: no exchange rate is assumed. Every price has a day: its column, or "
         "--observed-on 2026-11-01. Where form factor, region, term or segment are not said they "
         "are 'unknown'.\n"
-        f"A price of 0, or {FAR} times above or below the middle of the other offers of its "
-        "device (by whatever name) in the file and in the lake, is held; so is the first price of "
+        f"A price of a day to come, of 0, or {FAR} times above or below the middle of the other "
+        "offers of its device (by whatever name) in the file and in the lake, is held; so is the "
+        "first price of "
         f"a device {FAR} times above that of the dearest other one, or above {MOST_USD} USD where "
         "no other is known. A held price is rejected and does not count until "
         "`steptax prices accept` or ingesting the file again with --accept-prices takes it. Of "
@@ -259,7 +260,7 @@ def _refuse_other_money(screen: Screen, cells: Cells | None) -> None:
     if cells is None:
         return
     words = cells.values.to_pylist()
-    other = np.array([w is not None and w.upper() not in ("USD", "$") for w in words], bool)
+    other = np.array([w is not None and currency_code(w) not in ("USD", "$") for w in words], bool)
     column = screen.plan.terms[CURRENCY.name][0].column
     screen.refuse(other, CURRENCY, column, "USD: no exchange rate is assumed")
 

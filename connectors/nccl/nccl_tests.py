@@ -24,6 +24,7 @@ from steptax.connectors.sources import head, text_of
 from steptax.connectors.tables.facts import rows_of
 from steptax.connectors.values import BadValueError, real_number, whole_number
 from steptax.connectors.wholefile import Whole, read_whole, text_in
+from steptax.connectors.wording import said as counted
 
 #: A host list that is longer is told by its length.
 _NAMED_HOSTS = 8
@@ -109,8 +110,12 @@ def _read(text: str, where: str) -> tuple[list[Sweep], list[str]]:
     if reading.strange:
         line, first = reading.strange[0]
         notes.append(
-            f"{len(reading.strange)} lines are neither rows nor known headers; the first, line "
-            f"{line}: {text_of(first.encode())[:80]!r}"
+            counted(
+                len(reading.strange),
+                "line is neither a row nor a known header",
+                "lines are neither rows nor known headers",
+            )
+            + f"; the first, line {line}: {text_of(first.encode())[:80]!r}"
         )
     return reading.sweeps, notes
 

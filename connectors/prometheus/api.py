@@ -23,6 +23,7 @@ from steptax.connectors.sources import head, refuse_no_text, text_of
 from steptax.connectors.tables.screen import source_stem
 from steptax.connectors.values import BadValueError, short
 from steptax.connectors.wholefile import Whole, read_whole
+from steptax.connectors.wording import said as counted
 
 _TABLE = DEVICES.table
 #: An option of whoever follows a server: nothing was ever scraped before what is read.
@@ -252,8 +253,8 @@ class _Reading:
         for where, states in self._down.items():
             if any(states):
                 self._notes.append(
-                    f"{where} was down at {sum(states):,} of {len(states):,} scrapes: nothing is "
-                    "known of what it exports then"
+                    f"{where} was down at {sum(states):,} of {counted(len(states), 'scrape')}: "
+                    "nothing is known of what it exports then"
                 )
         devices = batch_of(self._books[0], self._rejects)
         notes = (*devices.notes, *self._notes)

@@ -17,6 +17,7 @@ from steptax.connectors.prometheus.names import (
     is_blank,
 )
 from steptax.connectors.values import BadValueError
+from steptax.connectors.wording import said as counted
 
 #: Labels that name the node, the first that is there; those of the target come last.
 _HOSTS = ("Hostname", "exported_Hostname", "hostname", "node", "nodename", "kubernetes_node")
@@ -153,26 +154,36 @@ class Book:
         said = []
         if self.missing:
             said.append(
-                f"{sum(self.missing.values()):,} values are codes for 'no value' or lie outside "
-                f"what can be, and count as missing: {_listed(self.missing)}"
+                counted(
+                    sum(self.missing.values()),
+                    "value is a code for 'no value' or lies outside what can be, and counts",
+                    "values are codes for 'no value' or lie outside what can be, and count",
+                )
+                + f" as missing: {_listed(self.missing)}"
             )
         if self.repeated:
             said.append(
-                f"{self.repeated:,} values came again (labels of pods, shared cards, a scrape "
-                "twice) and count once"
+                f"{counted(self.repeated, 'value')} came again (labels of pods, shared cards, a "
+                f"scrape twice) and {'counts' if self.repeated == 1 else 'count'} once"
             )
         if self.conflicts:
             said.append(
-                f"{sum(self.conflicts.values()):,} values contradict another one of the same "
-                f"device and moment; the first is kept: {_listed(self.conflicts)}"
+                counted(sum(self.conflicts.values()), "value contradicts", "values contradict")
+                + " another one of the same device and moment; the first is kept: "
+                + _listed(self.conflicts)
             )
         if self.instances:
             said.append(
-                f"{len(self.instances):,} MIG instances are part of their cards and are not stored "
-                "beside them; what is told of instances only is not known of the card"
+                counted(
+                    len(self.instances),
+                    "MIG instance is part of its card and is not stored beside it",
+                    "MIG instances are part of their cards and are not stored beside them",
+                )
+                + "; what is told of instances only is not known of the card"
             )
         if self.unread:
-            said.append(f"{len(self.unread):,} metrics have no column: {_listed(self.unread)}")
+            many = counted(len(self.unread), "metric has", "metrics have")
+            said.append(f"{many} no column: {_listed(self.unread)}")
         return said
 
 

@@ -15,6 +15,7 @@ from steptax.app.schema import Batch, Reject
 from steptax.connectors.prometheus.book import DEVICES, Book, Row
 from steptax.connectors.prometheus.names import ENGINE, MEMORY_FREE, MEMORY_RESERVED
 from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.wording import said as counted
 
 #: A kernel was resident for this share of the time: then the engine was active.
 _BUSY_RATIO = 0.5
@@ -47,8 +48,9 @@ def batch_of(book: Book, rejects: Sequence[Reject] = ()) -> Batch:
         stuck = sum(row.pop("_stuck") for row in rows)
         if stuck:
             notes.append(
-                f"{stuck:,} samples have a profiling counter at 0 while a kernel was resident over "
-                "half of the time: the counter stands still, and what it says is missing"
+                f"{counted(stuck, 'sample has', 'samples have')} a profiling counter at 0 while a "
+                "kernel was resident over half of the time: the counter stands still, and "
+                "what it says is missing"
             )
     notes += _about_time(rows, keys[:-1], book)
     if book.after_us is not None:
@@ -101,12 +103,14 @@ def _about_time(rows: list[dict[str, Any]], of: tuple[str, ...], book: Book) -> 
     if gaps:
         length, start, whose = max(gaps)
         said.append(
-            f"{len(gaps):,} gaps between samples, {sum(g[0] for g in gaps) / 1e6:,.0f} s in all; "
+            f"{counted(len(gaps), 'gap')} between samples, "
+            f"{sum(g[0] for g in gaps) / 1e6:,.0f} s in all; "
             f"the longest is {length / 1e6:,.0f} s of {whose} from {start / 1e6:.0f} on: nothing "
             "is known of them"
         )
     if resets:
-        said.append(f"{whose_counters} began again {resets:,} times: a restart of driver or node")
+        again = counted(resets, "time")
+        said.append(f"{whose_counters} began again {again}: a restart of driver or node")
     return said
 
 

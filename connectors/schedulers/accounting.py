@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 from steptax.app.errors import InputError
 from steptax.connectors.asking import Answer, AskedServer, Transport, ask, shown
+from steptax.connectors.schedulers.answers import errors_in
 from steptax.connectors.wholefile import WHOLE_BYTES, whole_json
 
 #: The accounting of a busy day takes minutes of a loaded database.
@@ -226,8 +227,7 @@ class SlurmServer(AskedServer):
 def _said(answer: Answer) -> str:
     """What slurmrestd says of its errors."""
     try:
-        errors = whole_json(bytes(answer.content).decode("utf-8", "replace"))["errors"]
-        told = [str(one.get("description") or one.get("error") or one) for one in errors]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        told = errors_in(whole_json(bytes(answer.content).decode("utf-8", "replace")))
+    except ValueError:
         return ""
-    return f": {'; '.join(told)[:200]}" if told else ""
+    return f": {told}" if told else ""

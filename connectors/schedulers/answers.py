@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -64,6 +64,18 @@ def document_in(data: bytes, where: str) -> Any:
         raise InputError(
             f"is no whole JSON: {str(error)[:150]}", where=where, hint="save the answer anew"
         ) from None
+
+
+def errors_in(document: Any) -> str:
+    """What an answer of slurmrestd says of its errors; empty where it tells of none."""
+    errors = document.get("errors") if isinstance(document, Mapping) else None
+    told = [
+        str(
+            (one.get("description") or one.get("error") or one) if isinstance(one, Mapping) else one
+        )
+        for one in (errors if isinstance(errors, list) else [errors] if errors else [])
+    ]
+    return "; ".join(told)[:200]
 
 
 def refused(error: BadValueError, row: int, found: Any) -> Reject:

@@ -13,9 +13,12 @@ from steptax.connectors.base import Options
 from steptax.connectors.schedulers.hostlist import tasks_in
 from steptax.connectors.schedulers.sacct_rows import Record
 from steptax.connectors.tables.facts import rows_of
+from steptax.connectors.wording import said
 
 _HOUR_US = 3_600_000_000
 _BATCH_JOBS = 50_000
+#: Strange states that a note names.
+_NAMED = 5
 _OVER = ("completed", "failed", "cancelled", "timeout")
 #: What the end of an attempt is called that was followed by another one.
 _END_KINDS = {"PREEMPTED": "evict", "REVOKED": "evict"}
@@ -36,6 +39,7 @@ class Jobs:
 
     _records: dict[tuple[str | None, str], list[Record]] = field(default_factory=dict)
     _gpu_partitions: set[str] = field(default_factory=set)
+    _strange: Counter[str] = field(default_factory=Counter)
 
     def add(self, records: Iterable[Record]) -> None:
         """Take records."""
@@ -73,7 +77,11 @@ class Jobs:
                 ]
             )
             events += told
-        notes = tuple(f"{n:,} {_jobs(n)}: {what}" for what, n in counted.items())
+        if self._strange:
+            words = ", ".join(repr(word[:40]) for word, _ in self._strange.most_common(_NAMED))
+            more = ", ..." if len(self._strange) > _NAMED else ""
+            counted[f"state {words}{more} is not one we know: unknown"] = self._strange.total()
+        notes = tuple(f"{said(n, 'job')}: {what}" for what, n in counted.items())
         for at in range(0, len(jobs), _BATCH_JOBS):
             yield Batch("jobs", rows_of("jobs", jobs[at : at + _BATCH_JOBS]), notes=notes)
         if events:
@@ -105,6 +113,10 @@ class Jobs:
             counted[
                 "Elapsed differs from End - Start (suspended, clock change): Elapsed is taken"
             ] += 1
+        if any(r.held_us is None and self._known(r) != 0 for a in attempts for r in a):
+            counted["how long it ran is not told: GPU-hours unknown"] += 1
+        if lead.state is None and lead.detail:
+            self._strange[lead.detail] += 1
         models = sorted({m for r in last for m in r.models})
         if len(models) > 1:
             counted["devices of several models, so none is named"] += 1
@@ -262,7 +274,3 @@ def _latest(ends: Sequence[int | None]) -> int | None:
 
 def _sum(values: Sequence[int | None]) -> int | None:
     return None if None in values else sum(v or 0 for v in values)
-
-
-def _jobs(count: int) -> str:
-    return "job" if count == 1 else "jobs"

@@ -17,6 +17,7 @@ from steptax.connectors.schedulers.sacct_rows import Record, read_line
 from steptax.connectors.sources import TextBlock, blocks, head, refuse_no_text, text_of
 from steptax.connectors.tables.norows import no_rows
 from steptax.connectors.values import BadValueError
+from steptax.connectors.wording import said as counted
 
 TIMEZONE = "timezone"
 
@@ -41,7 +42,7 @@ class SacctConnector(Connector):
     """Jobs of Slurm from the output of ``sacct``."""
 
     kind = "sacct"
-    version = 3
+    version = 4
     title = "Slurm accounting: what sacct prints, with any separator, with or without a header"
     doc = (
         "Output of sacct with any --delimiter, of --parsable, --parsable2 or in columns of fixed "
@@ -58,7 +59,8 @@ class SacctConnector(Connector):
         "array that wait are a job each; a requeued job (sacct --duplicates) is one job whose "
         "runs are attempts. A job without Start held nothing.\n"
         "Times with an offset are exact; others are local: --timezone Europe/Berlin, else UTC. "
-        "The account is who pays (team). A separator inside of a job name is repaired and counted."
+        "The account is who pays (team). A separator inside of a job name is repaired and counted. "
+        "A state that Slurm's manual does not list is unknown, and named in a note."
     )
 
     def probe(self, source: Path, options: Options) -> Capabilities:
@@ -68,12 +70,13 @@ class SacctConnector(Connector):
                 "accounting names its jobs itself", where="--job", hint="leave --job out"
             )
         zone_of(options)
-        _layout(source)
+        layout = _layout(source)
         return Capabilities(
             ("jobs", "events"),
             0,
             "jobs, accounts, states, when they ran, devices held, GPU-hours, requeues",
             "what happened inside a job: steps, phases, stragglers; which GPU it was",
+            is_guess=not layout.header_line,
         )
 
     def fetch(self, source: Path, options: Options) -> Iterator[RawChunk]:
@@ -156,7 +159,7 @@ class _SacctRun(Run):
             return
         yield from self._jobs.batches(self._options)
         if self._repaired:
-            note = f"{self._repaired:,} lines repaired: a name holds the separator"
+            note = f"{counted(self._repaired, 'line')} repaired: a name holds the separator"
             yield Batch("jobs", no_rows("jobs"), notes=(note,))
 
 

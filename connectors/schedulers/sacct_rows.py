@@ -57,6 +57,11 @@ class Record:
     hosts: tuple[str, ...] | None = ()
 
     @property
+    def has_known_state(self) -> bool:
+        """Whether no state is told that Slurm's manual does not list."""
+        return self.state is not None or self.detail is None
+
+    @property
     def differs(self) -> bool:
         """Whether the run time is another one than its start and its end give."""
         if self.start_us is None or self.end_us is None or self.elapsed_us is None:
@@ -103,10 +108,18 @@ def read_line(line: str, layout: Layout, row: int, zone: tzinfo) -> Read:
     if len(cells) == width + 1 and not cells[-1].strip():
         # sacct --parsable ends each line with the separator; but an empty last field looks alike.
         try:
-            return read_cells(cells[:-1], layout, row, zone)
+            found = read_cells(cells[:-1], layout, row, zone)
         except BadValueError:
             if not layout.free:
                 raise
+        else:
+            if found.record.has_known_state or not layout.free:
+                return found
+            # A word that is no state may be that of another field, moved by a name.
+            try:
+                return _repaired(cells, layout, row, zone)
+            except BadValueError:
+                return found
     if len(cells) < width or not layout.free:
         said = f"{len(cells)}"
         raise BadValueError("line", f"{width} fields", None, said=said)
@@ -149,8 +162,6 @@ def read_cells(cells: Sequence[str], layout: Layout, row: int, zone: tzinfo) -> 
     if job is None:
         raise BadValueError("jobid", "a job id such as 1021_3 or 1021.batch", told)
     state, detail = state_of(cell("state"))
-    if "state" in layout.at and detail and state is None:
-        raise BadValueError("state", "a state of Slurm such as COMPLETED", cell("state"))
     elapsed = _elapsed(cell("elapsed"), cell("elapsedraw"))
     submit = _moment("submit", cell("submit"), zone)
     start, end = _span(

@@ -10,7 +10,7 @@ from typing import Any
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Capabilities, Options, RawChunk, Run
-from steptax.connectors.schedulers.answers import SavedAnswer, document_in, refused
+from steptax.connectors.schedulers.answers import SavedAnswer, document_in, errors_in, refused
 from steptax.connectors.schedulers.hostlist import hosts_in
 from steptax.connectors.schedulers.jobs_of_records import Jobs, NoJobsError
 from steptax.connectors.schedulers.sacct import RecordBatch
@@ -27,7 +27,7 @@ class SlurmRestConnector(SavedAnswer):
     """Jobs of Slurm from its JSON."""
 
     kind = "slurm-rest"
-    version = 3
+    version = 4
     title = "Slurm's JSON: jobs of slurmrestd (slurm and slurmdb), squeue --json, sacct --json"
     of = "slurmrestd"
     keys = ("jobs", "errors")
@@ -41,7 +41,9 @@ class SlurmRestConnector(SavedAnswer):
         "it, else start to end of jobs that are over; of a running job the end is only what its "
         "limit allows, so it is left out, and its GPU-hours are those up to last_update. Its nodes "
         "are where charges of a bill find it.\n"
-        "The account is who pays (team). An answer of slurmrestd that is an error is refused."
+        "The account is who pays (team). An answer of slurmrestd that is an error is refused; "
+        "one that has jobs beside errors is read, and they are shown. A state that Slurm's manual "
+        "does not list is unknown, and so are the GPU-hours of a job without any times."
     )
 
     @property
@@ -56,7 +58,7 @@ class SlurmRestConnector(SavedAnswer):
 
     def parse(self, raw: RawChunk, options: Options) -> list[Batch]:
         """Records and rejects; jobs are counted as lines."""
-        jobs, now_s = _jobs_of(raw.payload, raw.source)
+        jobs, now_s, notes = _jobs_of(raw.payload, raw.source)
         records: list[Record] = []
         rejects: list[Reject] = []
         for row, job in enumerate(jobs, 1):
@@ -66,7 +68,7 @@ class SlurmRestConnector(SavedAnswer):
                 records.append(_record(job, row, now_s))
             except BadValueError as error:
                 rejects.append(refused(error, row, job))
-        return [RecordBatch("jobs", no_rows("jobs"), tuple(rejects), (), tuple(records))]
+        return [RecordBatch("jobs", no_rows("jobs"), tuple(rejects), notes, tuple(records))]
 
     def begin(self, source: Path, options: Options) -> Run:
         """Holds all records until the end."""
@@ -98,17 +100,22 @@ class _RestRun(Run):
         yield from self._jobs.batches(self.options)
 
 
-def _jobs_of(data: bytes, where: str) -> tuple[list[Any], int | None]:
-    """The list of jobs and when it was made; InputError when there is none."""
+def _jobs_of(data: bytes, where: str) -> tuple[list[Any], int | None, tuple[str, ...]]:
+    """The list of jobs, when it was made, and notes; InputError when there is none."""
     found = document_in(data, where)
     jobs = found.get("jobs") if isinstance(found, dict) else None
-    if not isinstance(jobs, list):
-        errors = found.get("errors") if isinstance(found, dict) else None
-        said = f": it says {str(errors)[:200]}" if errors else ""
+    told = errors_in(found)
+    if not jobs and told:
+        # An empty list beside an error is no answer: it must not pass for a cluster without jobs.
         raise InputError(
-            f"holds no list 'jobs'{said}", where=where, hint="save the answer of /jobs"
+            f"is an error that slurmrestd answers: {told}",
+            where=where,
+            hint="mend that, then save the answer of /jobs anew",
         )
-    return jobs, _number(found.get("last_update"))
+    if not isinstance(jobs, list):
+        raise InputError("holds no list 'jobs'", where=where, hint="save the answer of /jobs")
+    notes = (f"slurmrestd tells of an error, so jobs may be missing: {told}",) if told else ()
+    return jobs, _number(found.get("last_update")), notes
 
 
 def _number(value: Any) -> int | None:
@@ -156,9 +163,9 @@ def _record(job: Mapping[str, Any], row: int, now_s: int | None) -> Record:
     elapsed_s = _number(time.get("elapsed"))
     if state == "pending":
         start = end = None  # what the scheduler expects
-    elif state not in _OVER:
+    elif state not in _OVER and not (state is None and end and now_s and end <= now_s * 1_000_000):
         end = None  # what the limit allows
-        if elapsed_s is None and start is not None and now_s:
+        if state is not None and elapsed_s is None and start is not None and now_s:
             elapsed_s = max(0, now_s - start // 1_000_000)
     if start is not None and end is not None and end < start:
         raise BadValueError("end_time", "an end after the start", end)
@@ -182,6 +189,8 @@ def _record(job: Mapping[str, Any], row: int, now_s: int | None) -> Record:
         None if elapsed_s is None else elapsed_s * 1_000_000,
         gpus.count,
         gpus.models,
+        has_start=state == "pending"
+        or any(told is not None for told in (time.get("start"), job.get("start_time"))),
         tres_said=bool(tres),
         sliced=gpus.sliced,
         hosts=hosts_in(_text(job.get("nodes")) or ""),
@@ -200,10 +209,7 @@ def _state(job: Mapping[str, Any]) -> tuple[str | None, str | None]:
         value = value[0] if value else None
     if not isinstance(value, str) or not value.strip():
         return None, None
-    state, detail = state_of(value)
-    if state is None:
-        raise BadValueError("job_state", "a state of Slurm such as COMPLETED", value)
-    return state, detail
+    return state_of(value)
 
 
 def _tres(job: Mapping[str, Any]) -> str:

@@ -17,6 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from steptax.connectors.devices.quantities import mask_of
+from steptax.connectors.values import BadValueError
+
 #: How sources write that there is nothing.
 EMPTY = ("", "NA", "N/A", "n/a", "null", "NULL", "None", "NaN", "nan", "-")
 #: Factor from a unit to microseconds. A relative unit counts as a thousand microseconds.
@@ -75,6 +78,19 @@ def whole(column: pa.Array) -> Cells:
             else:
                 bad[i] = True
     return Cells(values, null, bad)
+
+
+def masks(column: pa.Array) -> Cells:
+    """Bit masks in decimal or hexadecimal as int64; all 64 bits, a code for no value, are null."""
+    found = whole(column)
+    for row in np.flatnonzero(found.bad).tolist() if is_text(column.type) else ():
+        try:
+            value = mask_of(str(_shown(column[row].as_py())))
+        except BadValueError:
+            continue
+        found.bad[row], found.null[row] = False, value is None
+        found.values[row] = value or 0
+    return found
 
 
 def times_us(column: pa.Array, unit: str | None) -> Cells:

@@ -33,6 +33,7 @@ class Kind(Enum):
 
     TEXT = "text"
     WHOLE = "whole number"
+    MASK = "bit mask"
     REAL = "number"
     TIME = "duration"
     TIME_NS = "duration in ns"

@@ -119,7 +119,11 @@ _OTHERS = tuple(
     if column.name not in {*_TABLE.key, *_QUANTITIES, "source", "source_row", "ingested_at_us"}
     and column.name != "mig_enabled"
 )
-_OTHER_NAMES = {"gpu_index": ("index",), "gpu_model": ("model", "gpu_name")}
+_OTHER_NAMES = {
+    "gpu_index": ("index",),
+    "gpu_model": ("model", "gpu_name"),
+    "throttle_reasons": ("clocks_event_reasons", "clocks_throttle_reasons"),
+}
 
 
 def _measured() -> Iterable[tuple[Target, float]]:
@@ -147,7 +151,9 @@ def _measured() -> Iterable[tuple[Target, float]]:
 def _counted() -> Iterable[Target]:
     for column in _OTHERS:
         names = _OTHER_NAMES.get(column.name, ())
-        if column.type in (INT, INT32):
+        if column.unit == "bits":
+            yield Target(column.name, column.name, Kind.MASK, column.doc, names, floor=0)
+        elif column.type in (INT, INT32):
             most = INT32_MAX if column.type == INT32 else None
             yield Target(
                 column.name, column.name, Kind.WHOLE, column.doc, names, floor=0, ceiling=most
@@ -171,7 +177,7 @@ class DeviceSamplesConnector(TabularConnector):
     """Rows of ``device_samples``, each from one row of a table."""
 
     kind = "device-samples"
-    version = 1
+    version = 2
     title = "tables of samples of devices from any monitor: CSV, JSON Lines, Parquet"
     table = "device_samples"
     targets = TARGETS
@@ -189,12 +195,13 @@ class DeviceSamplesConnector(TabularConnector):
 
     def probe(self, source: Path, options: Options) -> Capabilities:
         """Level 4; InputError when the table has no moment or nothing that was measured."""
-        self.first_rows(source, options)
+        _, plan, _ = self.first_rows(source, options)
         return Capabilities(
             (self.table,),
             4,
             "activity, power, heat, clocks and errors of each device, as far as its columns go",
             "which job used a device, unless ranks name its UUID; what lies between two samples",
+            is_guess=not plan.terms.keys() & {HOST.name, DEVICE.name, "gpu_index"},
         )
 
     def plan(self, header: Header, options: Options, where: str) -> Plan:

@@ -22,6 +22,7 @@ from steptax.connectors.tables.columns import (
     Kind,
     Plan,
     Target,
+    Term,
     describe,
     make_plan,
     unused_note,
@@ -56,6 +57,10 @@ _STATES = {
 }
 _STATE_OF = {word: state for state, words in _STATES.items() for word in words}
 _TOTALS = ("total", "totals", "grand total", "subtotal", "sum total")
+#: What names a job or whose usage a row is: called a total, the row sums others.
+_NAMING = ("job_id", "name", "team", "project", "cluster", "owner", "account", "period", "hosts")
+#: The first column of a table without a job id and without a target of its own: a group's name.
+_LABEL = Target("label", "label", Kind.TEXT, "what a row is called")
 
 
 def _target(column: Column) -> Target | None:
@@ -82,13 +87,19 @@ def _target(column: Column) -> Target | None:
 _STATED = tuple(filter(None, map(_target, table("jobs").columns)))
 TARGETS = (*_STATED, *device_hours.TARGETS)
 _BY_COLUMN = {t.column: t for t in TARGETS}
+_LABELS = (*(_BY_COLUMN[name] for name in _NAMING), _LABEL)
+#: What only a table of jobs, or of their usage, has; when something ran is in many a table.
+_OF_JOBS = {"job_id", "gpu_hours"}
+_OF_JOBS |= {t.name for t in (device_hours.GPU_TIME, *device_hours.BY_STATE.values())}
+_HELD = {"world_size", device_hours.DEVICES.name, device_hours.SHARE.name}
+_WHEN = {"start", "end", device_hours.RUN_TIME.name}
 
 
 class JobsConnector(TabularConnector):
     """Rows of ``jobs``, each from one row of a table."""
 
     kind = "jobs"
-    version = 2
+    version = 3
     title = "tables of jobs or of usage: CSV, TSV, JSON Lines (also .gz), Parquet"
     table = "jobs"
     targets = TARGETS
@@ -102,8 +113,8 @@ class JobsConnector(TabularConnector):
         "run_time=end_time-start_time. A row that sums a fleet by final state (complete_gpu_time, "
         "cancel_gpu_time, fail_gpu_time) is one job per state, called ID:STATE. "
         "Without a job_id a row is called by its file and line, so that a usage table can be "
-        "read. A row that is called a total is not a job and is rejected. Targets:\n"
-        + describe(TARGETS)
+        "read. A row that is called a total, in whatever column names a job, a group or its month, "
+        "is not a job and is rejected. Targets:\n" + describe(TARGETS)
     )
 
     def probe(self, source: Path, options: Options) -> Capabilities:
@@ -114,12 +125,14 @@ class JobsConnector(TabularConnector):
                 where="--job",
                 hint="leave --job out, or pass --map job_id=COLUMN",
             )
-        self.first_rows(source, options)
+        _, plan, _ = self.first_rows(source, options)
+        terms = plan.terms.keys()
         return Capabilities(
             ("jobs",),
             0,
             "jobs, who pays for them, when they ran, and their GPU-hours as far as stated",
             "what happened inside a job: steps, phases, stragglers",
+            is_guess=not (terms & _OF_JOBS or (terms & _HELD and terms & _WHEN)),
         )
 
     def plan(self, header: Header, options: Options, where: str) -> Plan:
@@ -149,6 +162,9 @@ class JobsConnector(TabularConnector):
             notes += ("there is no job id: each row is called by its file and line",)
         if "gpu_hours" not in plan.terms and (how := device_hours.told(plan)):
             notes += (how,)
+        first = header.columns[0]
+        if "job_id" not in plan.terms and first not in plan.wanted:
+            plan = replace(plan, terms={**plan.terms, _LABEL.name: (Term(first),)})
         return replace(plan, notes=notes)
 
     def parse(self, raw: RawChunk, options: Options) -> list[Batch]:
@@ -186,14 +202,14 @@ class JobsConnector(TabularConnector):
 
 def _refuse_totals(screen: Screen) -> None:
     """A row that sums the others would count everything twice."""
-    for name in ("job_id", "name", "team", "period"):
-        for term in screen.plan.terms.get(name, ()):
-            text = screen.values(_BY_COLUMN[name])
+    for target in _LABELS:
+        for term in screen.plan.terms.get(target.name, ()):
+            text = screen.values(target)
             if text is None:
                 continue
             total = pc.is_in(pc.utf8_lower(text.values), value_set=pa.array(_TOTALS))
             mask = total.to_numpy(zero_copy_only=False)
-            screen.refuse(mask, _BY_COLUMN[name], term.column, "a job, not a total of others")
+            screen.refuse(mask, target, term.column, "a job, not a total of others")
 
 
 def _of_those_that_ran(hours: Cells | None, state: Cells | None) -> Cells | None:

@@ -162,6 +162,7 @@ def _wants(target: Target) -> str:
     words = {
         Kind.TEXT: "a name",
         Kind.WHOLE: "a whole number",
+        Kind.MASK: "a bit mask, decimal or as 0x0000000000000004",
         Kind.REAL: "a number",
         Kind.TIME: "a duration",
         Kind.TIME_NS: "a time",
@@ -177,6 +178,8 @@ def _convert(target: Target, column: pa.Array, unit: str | None) -> cells.Cells:
         return cells.names(column)
     if target.kind is Kind.WHOLE:
         return cells.whole(column)
+    if target.kind is Kind.MASK:
+        return cells.masks(column)
     if target.kind is Kind.REAL:
         return cells.reals(column)
     if target.kind is Kind.TIME:

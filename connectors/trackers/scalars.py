@@ -18,6 +18,7 @@ from steptax.connectors.base import Options, Run
 from steptax.connectors.logs.marks import printed
 from steptax.connectors.tables.facts import rows_of
 from steptax.connectors.trackers.tags import VERSUS_SAMPLES, choose_loss, may_be_loss
+from steptax.connectors.wording import said as counted
 
 LOSS = "loss"
 _FAR_US = 2**53
@@ -215,8 +216,12 @@ class TrackerRun(Run):
         notes = [note] if note and self._count else []
         if self._by_samples:
             notes.append(
-                f"{self._by_samples:,} values count samples, not steps ('... vs samples'), and are "
-                "left out; the same values stand under the tags without it"
+                counted(
+                    self._by_samples,
+                    "value counts samples, not steps ('... vs samples'), and is",
+                    "values count samples, not steps ('... vs samples'), and are",
+                )
+                + " left out; the same values stand under the tags without it"
             )
         if self._count and not self._times_us:
             notes.append(NO_CLOCK)

@@ -126,6 +126,9 @@ def test_one_message_when_it_fires_and_one_when_it_clears(
     assert fired["job_id"] == "j"
     assert "20.0 %, above 10.0 %" in fired["text"]
     assert fired["text"].endswith("Rank 5 is slow.")
+    # What it was when it fired is not said as if it still were.
+    assert cleared["text"].startswith("Over: straggler_tax_ratio is back")
+    assert "What was told when it fired: " in cleared["text"]
     assert receiver.got[0]["headers"]["Idempotency-Key"] == fired["id"]
     (alert,) = store.alerts()
     assert alert["cleared_us"] == NOW + 240 * US_PER_S

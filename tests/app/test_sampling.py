@@ -11,7 +11,7 @@ import pytest
 
 from steptax.app.lake import Lake
 from steptax.app.views.health import health_view
-from steptax.app.views.sampling import sample_gaps
+from steptax.app.views.sampling import gap_warnings, sample_gaps
 from steptax.app.views.workspace import Workspace, open_workspace
 
 S = 1_000_000
@@ -93,6 +93,12 @@ def test_samples_missing_within_a_minute(ws: Workspace) -> None:
     assert (devices, without, is_open) == (1, 30, False)
     assert start <= begin + 249
     assert end >= begin + 280
+    # It is known how much is missing and between which moments, and not where between them.
+    [gap] = sample_gaps(ws, now_us=(BEGIN_S + begin + 600) * S)
+    [said] = gap_warnings([gap])
+    assert (gap.is_exact, gap.length_us) == (False, 30 * S)
+    assert "The longest, 30 s of 1 device of node-a, lies between" in said
+    assert "begins at" not in said
     # Single samples that are late or lost are none.
     add(ws, [begin + s for s in range(600) if s % 97], devices=1, host="node-b")
     assert len(found(ws, begin + 600)) == 1

@@ -8,10 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from steptax.app.compute.device_time import stale_samples
 from steptax.app.lake import Lake
 from steptax.app.views.device_days import device_days
 from steptax.app.views.fleet_capacity import capacity
 from steptax.app.views.workspace import open_workspace
+from tests.compute.device_rows import series
 
 HOUR_S, STEP_S = 3600, 60
 #: 1 May 2026, 00:00 UTC.
@@ -39,6 +41,10 @@ def stored(root: Path, rows: list[dict[str, Any]]) -> Path:
     return root / "lake"
 
 
+def at_s(row: dict[str, Any]) -> int:
+    return int(row["ts_us"] // 1_000_000 - BEGIN_S)
+
+
 def hung(device: str, first_h: int, last_h: int, **values: float) -> list[dict[str, Any]]:
     still = {"util_ratio": 1.0, "power_w": 700.0, "temperature_c": 90.0}
     return [
@@ -59,7 +65,32 @@ def test_hours_in_which_nothing_moves_are_counted_apart(tmp_path: Path) -> None:
     unused = capacity(ws, None)
     assert unused.utilisation.value == pytest.approx(0.5)
     assert unused.devices == 2
-    assert any(text.startswith("180 samples of hours") for text in unused.utilisation.warnings)
+    assert any(
+        text.startswith("180 samples of hours and minutes") for text in unused.utilisation.warnings
+    )
+
+
+def test_the_hours_that_a_hang_begins_and_ends_in(tmp_path: Path) -> None:
+    # Well until 00:40, hung from there on until 03:15, then well again until 04:00.
+    well = {"util_ratio": 0.05}
+    rows = [sample("GPU-b", at, **well) for at in range(0, 40 * 60, STEP_S)]
+    rows += [row for row in hung("GPU-b", 0, 4) if 40 * 60 <= at_s(row) < (3 * 60 + 15) * 60]
+    rows += [sample("GPU-b", at, **well) for at in range((3 * 60 + 15) * 60, 4 * HOUR_S, STEP_S)]
+    ws = open_workspace(stored(tmp_path, rows))
+    (day,) = device_days(ws)
+    (idle,) = ws.engine.run("fleet_idle").to_pylist()
+    assert day.stale_samples == idle["stale_samples"] == stale_samples(series(rows)).sum() == 154
+    # The first sample of the hang was measured.
+    assert idle["samples"] == 240 - 154
+    assert idle["idle_samples"] == 85
+    assert day.util_ratio == idle["util_ratio"] == pytest.approx((85 * 0.05 + 1.0) / 86)
+
+
+def test_the_published_case(shared: Any, tmp_path: Path, steptax: Any) -> None:
+    path = shared("cases/22-stale-values-after-failure/gpu.csv")
+    steptax("ingest", "device-samples", str(path), "--map", "ts=t_s")
+    (day,) = steptax("rollup")["days"]
+    assert (day["samples"], day["stale_samples"]) == (90, 50)
 
 
 @pytest.mark.parametrize("moving", ["energy_j", "sm_clock_mhz", "memory_used_bytes"])

@@ -133,7 +133,7 @@ class Demo:
     def interrupt(self) -> str:
         """Ctrl-C; gives what the demo printed."""
         self.process.send_signal(signal.SIGINT)
-        return self.process.communicate(timeout=60)[0]
+        return self.process.communicate(timeout=180)[0]
 
 
 @pytest.fixture

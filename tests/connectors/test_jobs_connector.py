@@ -177,6 +177,23 @@ def test_a_total_is_not_a_job(word: str, place: int, read: Callable[..., Read]) 
     ]
 
 
+@pytest.mark.parametrize("target", ["cluster", "project", "owner", "account", "hosts", None])
+def test_a_total_of_groups_is_not_a_job(target: str | None, read: Callable[..., Read]) -> None:
+    mapping = {target: "group"} if target else {}
+    got = read("group,gpu_hours\nred,1\nblue,2\n Total ,3\n", mapping=mapping)
+    assert [r["gpu_hours"] for r in got.rows] == [1, 2]
+    assert [(r.row, r.field) for r in got.rejects] == [(4, target or "label")]
+
+
+def test_a_summary_of_clusters(shared: Shared) -> None:
+    path = shared("fleet/helios_cluster_summary.csv")
+    got = Read(path, mapping={"cluster": "id"}, time_unit="s")
+    assert {r["cluster"] for r in got.rows} == {"Venus", "Earth", "Saturn", "Uranus"}
+    (refused,) = got.rejects
+    assert refused.reason == "expected a job, not a total of others, found 'total'"
+    assert sum(r["gpu_hours"] for r in got.rows) == pytest.approx(21_666_038.93, abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("row", "field", "reason"),
     [

@@ -231,7 +231,7 @@ class TestDamage:
         assert len(rejects(batches)) == 1
         assert "damaged" in rejects(batches)[0]
         assert [s.get("compute_us") for s in rows(batches, "steps")] == [None]
-        assert "1 events were damaged" in notes(batches)
+        assert "1 event was damaged" in notes(batches)
 
     @pytest.mark.parametrize(
         ("name", "why"), [("empty.json", "is empty"), ("truncated.json.gz", "breaks off")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,27 @@ class TestDeviceSamples:
         (row,) = rows_of(read("device-samples", path), "device_samples")
         assert row[column] == pytest.approx(want)
         assert (row["host"], row["gpu_uuid"], row["ts_us"]) == ("n1", "GPU-1", 1777593600000000)
+
+    def test_masks_are_decimal_or_hexadecimal(self, tmp_path: Path) -> None:
+        cells = ("0x0000000000000084", "4", "0", "", "0xffffffffffffffff", "0xZZ", "-4", "1.5")
+        path = written(
+            tmp_path / "a.csv",
+            "time_s,uuid,clocks_event_reasons",
+            *(f"{second},G,{cell}" for second, cell in enumerate(cells)),
+        )
+        batches = read("device-samples", path)
+        found = [row["throttle_reasons"] for row in rows_of(batches, "device_samples")]
+        assert found == [132, 4, 0, None, None]
+        assert [r.row for b in batches for r in b.rejects] == [7, 8, 9]
+        assert "expected a bit mask, decimal or as 0x" in reasons(batches)[0]
+
+    def test_masks_of_the_published_case(self, shared: Callable[[str], Path]) -> None:
+        path = shared("cases/19-throttle-bits/clocks.csv")
+        batches = read("device-samples", path, mapping={"ts": "t_s"})
+        found = rows_of(batches, "device_samples")
+        assert (len(found), reasons(batches)) == (480, [])
+        held = [r for r in found if r["throttle_reasons"] & 0xEC and not r["throttle_reasons"] & 1]
+        assert len(held) == 120
 
     def test_a_share_without_a_unit_is_named_and_not_read(self, tmp_path: Path) -> None:
         path = written(tmp_path / "a.csv", "time,uuid,gpu_util,power", "2026-05-01,G,97,600")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -127,6 +127,15 @@ class TestFocus:
             (4, "billed_cost"),
             (5, "charge_end"),
         ]
+
+    def test_a_currency_has_one_spelling(self, read: Callable[..., Read]) -> None:
+        words = ["EUR", "eur", " Eur ", "€", "usd", "$"]
+        lines = [f"1,1,{word},r{k}" for k, word in enumerate(words)]
+        got = read(
+            "focus", "\n".join(["BilledCost,EffectiveCost,BillingCurrency,ResourceId", *lines])
+        )
+        assert [r["currency"] for r in got.rows] == ["EUR"] * 4 + ["USD", "$"]
+        assert "sums in EUR: billed cost 4.00" in " ".join(got.notes)
 
     def test_equal_lines_are_all_counted_and_stay_who_they_are(
         self, read: Callable[..., Read], tmp_path: Path
@@ -407,6 +416,20 @@ class TestPrices:
         assert accepted["A"] == (None, None)
         assert not taken.rejects
 
+    def test_a_price_of_a_day_to_come_is_held(self, read: Callable[..., Read]) -> None:
+        text = (
+            self.HEAD + "A,H100,SXM,us,spot,1,,2,9999-01-01\nB,H100,SXM,us,spot,1,,2,2026-01-01\n"
+        )
+        got = read("prices", text)
+        assert [r["provider"] for r in got.rows] == ["B"]
+        assert [r["held_because"] for r in got.held] == ["a price of a day to come, 9999-01-01"]
+        # Where the day is a new one it may be that of tomorrow here.
+        days = [f"2026-03-0{day}" for day in (1, 2, 3)]
+        offers = [
+            {"gpu_model": "A", "usd_per_gpu_hour": Decimal(2), "observed_on": d} for d in days
+        ]
+        assert list(doubtful(offers, today=date(2026, 3, 1))) == [2]
+
     def test_the_command_accepts_them(self, tmp_path: Path, steptax: Callable[..., Any]) -> None:
         path = tmp_path / "offers.csv"
         path.write_text("provider,gpu_model,usd_per_gpu_hour\nA,H100,2\nB,H100,0\n")
@@ -501,8 +524,10 @@ class TestPrices:
 
     def test_other_currencies_are_not_converted(self, read: Callable[..., Read]) -> None:
         head = "provider,gpu_model,price,currency,date\n"
-        got = read("prices", head + "A,H100,2,USD,2026-11-01\nB,H100,2,EUR,2026-11-01\n")
-        assert [r["provider"] for r in got.rows] == ["A"]
+        words = {"A": "USD", "B": "EUR", "C": " usd ", "D": "$", "E": "€", "F": "US$"}
+        rows = "".join(f"{who},H100,2,{word},2026-11-01\n" for who, word in words.items())
+        got = read("prices", head + rows)
+        assert [r["provider"] for r in got.rows] == ["A", "C", "D", "F"]
         assert "no exchange rate" in got.rejects[0].reason
 
     @given(st.lists(st.decimals("0.5", "4.9", places=2), min_size=1, max_size=20))

@@ -105,7 +105,7 @@ def test_a_card_that_is_split_counts_once_and_as_the_whole(shared: Shared) -> No
     assert row["memory_total_bytes"] == (4845 + 35690) * MIB
     assert row["xid"] == 0
     assert "util_ratio" not in row
-    assert "1 MIG instances are part of their cards" in notes(batches)
+    assert "1 MIG instance is part of its card" in notes(batches)
 
 
 def test_two_cards_whose_labels_were_cut(shared: Shared) -> None:
@@ -368,7 +368,7 @@ def test_values_of_one_moment_that_contradict(tmp_path: Path) -> None:
     line = 'DCGM_FI_DEV_GPU_TEMP{{UUID="GPU-1",pod="{}"}} {}\n'
     batches = scrape(tmp_path, line.format("a", 61) + line.format("b", 62))
     assert [r["temperature_c"] for r in rows(batches)] == [61.0]
-    assert "1 values contradict another one" in notes(batches)
+    assert "1 value contradicts another one" in notes(batches)
 
 
 def test_words_of_old_node_exporters_are_bytes(tmp_path: Path) -> None:
@@ -429,14 +429,14 @@ def test_the_edges_of_what_was_asked_for_are_gaps_too(tmp_path: Path) -> None:
         tmp_path, series("DCGM_FI_DEV_POWER_USAGE", [(t, t % 97) for t in at]), window=window
     )
     assert [r["ts_us"] // US for r in rows(batches)] == list(at)[1:]  # open at its begin
-    assert "1 gaps between samples, 420 s in all" in notes(batches)
+    assert "1 gap between samples, 420 s in all" in notes(batches)
 
 
 def test_a_counter_that_begins_again_is_told(tmp_path: Path) -> None:
     values = [(BEGIN_S, 9_000_000), (BEGIN_S + 30, 9_900_000), (BEGIN_S + 60, 1_000)]
     batches = answer(tmp_path, series("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", values))
     assert [r["energy_j"] for r in rows(batches)] == [9000.0, 9900.0, 1.0]
-    assert "energy counters began again 1 times" in notes(batches)
+    assert "energy counters began again 1 time:" in notes(batches)
 
 
 def test_warnings_errors_and_damage(tmp_path: Path) -> None:

@@ -33,8 +33,6 @@ REAL = {
     "aws_cur": "aws-cur",
     "azure_billing": "azure-cost",
     "dcgm/dcgm_a100_mig.prom": "dcgm",
-    "dcgm/dcgm_l40s_2gpu_no_help.prom": "dcgm",
-    "amd_exporter/gpu_clock_lines.prom": "dcgm",
     "flight_recorder/nvrx_gpu_error_1st": "flight-recorder",
     "focus": "focus",
     "hf_trainer": "hf-trainer",
@@ -88,6 +86,47 @@ def test_what_only_lacks_a_word_is_named_with_the_word(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="steps: the unit of column 'duration' is not known"):
         kind_of(path)
     assert kind_of(path, Options(time_unit="ms")) == "steps"
+    path.write_text("step,rank,forward_ms,backward_ms\n1,0,5,6\n1,1,6,7\n")
+    with pytest.raises(InputError, match="steps: no column for duration"):
+        kind_of(path)
+    whole = Options(mapping={"duration": "forward_ms+backward_ms"})
+    assert kind_of(path, whole) == "steps"
+
+
+JOBS = "job_id,team,gpus,start,end,state\n" + "".join(
+    f"{k},vision,8,2026-01-0{k}T00:00:00,2026-01-0{k}T06:00:00,COMPLETED\n" for k in (1, 2, 3, 4)
+)
+
+
+def test_a_header_wins_over_a_guess_without_one(tmp_path: Path) -> None:
+    examples = Path(__file__).parent / "examples"
+    (tmp_path / "jobs.csv").write_text(JOBS)
+    assert kind_of(tmp_path / "jobs.csv") == "jobs"
+    # Amounts that come first look like the ids of jobs.
+    bill = (examples / "focus.csv").read_text()
+    (tmp_path / "bill.csv").write_text(bill)
+    assert bill.startswith('"BilledCost"')
+    assert kind_of(tmp_path / "bill.csv") == "focus"
+    (tmp_path / "samples.csv").write_text(
+        "timestamp,uuid,gpu_util_pct,power_w\n2026-01-01T00:00:00Z,GPU-aaaa,97,612.5\n"
+    )
+    assert kind_of(tmp_path / "samples.csv") == "device-samples"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "provider,gpu_model,gpu_count,usd_per_hour\nA,H100,8,20\nB,H100,8,21\n",
+        "date,gpu_model,series,usd_per_gpu_hour\n2026-09-29,B300,index,7.89\n",
+        "round,system,benchmark,duration_s,mean_w\n5.0,x,bert,221.0,9690.4\n",
+        "".join(f'{{"rows": {k}, "what": "text"}}\n' for k in range(3)) + "prose\n" * 60,
+    ],
+)
+def test_what_only_resembles_a_kind_is_not_taken_for_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match="no connector reads it as it is"):
+        kind_of(path)
 
 
 def test_no_connector_reads_prose(tmp_path: Path) -> None:
@@ -113,3 +152,13 @@ def test_the_command_needs_no_kind(steptax: Callable[..., Any], tmp_path: Path) 
     (tmp_path / "reports" / "notes.txt").write_text("nothing\n")
     told = steptax("ingest", str(tmp_path / "reports"))
     assert told["tables"]["reported_scores"]["accepted"] > 0
+
+
+def test_where_every_row_is_rejected_the_command_says_so(
+    steptax: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text("step,rank,duration_ms\nx,0,5\n")
+    told = steptax("ingest", "steps", str(path), exits=3)
+    assert told["tables"]["steps"] == {"accepted": 0, "rejected": 1, "stored_before": 0}
+    steptax("ingest", "steps", str(Path(__file__).parent / "examples" / "steps.csv"))

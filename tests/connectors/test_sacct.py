@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from steptax.app.errors import InputError
 from steptax.connectors.base import Options
 from steptax.connectors.registry import connector
+from steptax.connectors.schedulers.jobs_of_records import NoJobsError
 from steptax.connectors.schedulers.slurm_values import duration_us, gpus_in, state_of
 
 Shared = Callable[[str], Path]
@@ -164,6 +165,43 @@ class TestRealOutput:
             assert row["world_size"] == 0
             assert row["gpu_hours"] == 0
         assert {r["end_us"] for r in got.jobs.values() if r["state"] == "running"} == {None}
+
+    def test_an_error_is_no_cluster_without_jobs(self, tmp_path: Path) -> None:
+        told = [{"error": "Authentication failure", "error_number": 5005}]
+        with pytest.raises(InputError, match="Authentication failure") as caught:
+            rest(tmp_path, [], errors=told)
+        assert not isinstance(caught.value, NoJobsError)
+        with pytest.raises(NoJobsError):
+            rest(tmp_path, [])
+        got = rest(tmp_path, [{"job_id": 7, **self.RAN}], errors=told)
+        assert got.hours() == {"7": 4.0}
+        assert any("jobs may be missing: Authentication failure" in note for note in got.notes)
+
+    #: Two devices over two hours.
+    RAN: ClassVar = {"start_time": 3600, "end_time": 10800, "tres_alloc_str": "gres/gpu=2"}
+
+    def test_a_job_without_times_is_unknown(self, tmp_path: Path) -> None:
+        never = {"job_id": 8, "job_state": ["CANCELLED"], "start_time": {"set": False}}
+        got = rest(tmp_path, [{"job_id": 7, "name": "x"}, never])
+        assert got.jobs["7"]["gpu_hours"] is None
+        assert got.jobs["8"]["gpu_hours"] == 0
+        assert got.notes == ["1 job: how long it ran is not told: GPU-hours unknown"]
+
+    def test_a_state_that_is_not_listed(self, tmp_path: Path) -> None:
+        ended = {"job_id": 7, "job_state": ["WEIRD"], **self.RAN}
+        got = rest(tmp_path, [ended, {**ended, "job_id": 8, "end_time": 9_000_000}])
+        # What is to come is what its limit allows: it may run or not.
+        assert {k: r["gpu_hours"] for k, r in got.jobs.items()} == {"7": 4.0, "8": None}
+        assert {r.get("state") for r in got.jobs.values()} == {None}
+        assert "2 jobs: state 'WEIRD' is not one we know: unknown" in got.notes
+        assert not got.rejects
+
+
+def rest(tmp_path: Path, jobs: list[dict[str, Any]], **more: Any) -> Read:
+    path = tmp_path / "jobs.json"
+    answer = {"last_update": {"set": True, "number": 20_000}, "jobs": jobs}
+    path.write_text(json.dumps(answer | more))
+    return Read(path, "slurm-rest")
 
 
 class TestLayouts:
@@ -354,6 +392,21 @@ class TestJobs:
             us(2025, 10, 26, 2, 30),
         ]
         assert not any("without a zone" in note for note in got.notes)
+
+    def test_a_state_that_is_not_listed(self, read: Callable[..., Read]) -> None:
+        line = self.line("5", "2025-03-01T00:00:00", "2025-03-01T02:00:00", "02:00:00", "WEIRD")
+        got = read(HEAD + line)
+        assert got.hours() == {"5": 8.0}
+        assert (got.jobs["5"].get("state"), got.jobs["5"]["state_detail"]) == (None, "WEIRD")
+        assert got.notes[-1] == "1 job: state 'WEIRD' is not one we know: unknown"
+        assert not got.rejects
+
+    def test_a_moved_field_is_no_state(self, read: Callable[..., Read]) -> None:
+        # A name with a separator and an empty last field: as wide as a line that ends with one.
+        head = "JobID|Elapsed|AllocTRES|JobName|State|Comment\n"
+        got = read(head + "5|02:00:00|gres/gpu=1|a|b|FAILED|\n6|02:00:00|gres/gpu=1|a|ODD||\n")
+        assert (got.jobs["5"]["name"], got.jobs["5"]["state"]) == ("a|b", "failed")
+        assert (got.jobs["6"]["name"], got.jobs["6"]["state_detail"]) == ("a", "ODD")
 
     def test_a_zone_that_does_not_exist(self, read: Callable[..., Read]) -> None:
         with pytest.raises(InputError, match="no time zone 'Mars'"):

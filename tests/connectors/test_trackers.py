@@ -266,7 +266,7 @@ class TestTensorboard:
         path.write_bytes(events(range(3)) + event(4096, "lm loss vs samples", 1.0))
         got = Got("tensorboard", path)
         assert list(got.values()) == [0, 1, 2]
-        assert "1 values count samples" in got.notes
+        assert "1 value counts samples" in got.notes
 
     def test_a_negative_step_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "events.out.tfevents.1.a"

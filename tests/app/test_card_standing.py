@@ -1,0 +1,191 @@
+"""The card leads with what goes on, tells what is over as over, and one bad job hides no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from steptax.app.compute import straggler
+from steptax.app.lake import Lake
+from steptax.app.views import causes, jobs, step_facts
+from steptax.app.views.alerting import readings
+from steptax.app.views.card_text import card_as_text
+from steptax.app.views.job import job_view
+from steptax.app.views.job_models import JobView
+from steptax.app.views.step_facts import facts_of, unread_jobs
+from steptax.app.views.workspace import open_workspace
+from tests.app.device_lake import START
+from tests.app.fleet_lake import rows
+
+RANKS, STEPS, S = 8, 120, 1_000_000
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake", create=True)
+
+
+def store(
+    lake: Lake, job: str, more_us: np.ndarray, *, transfer_us: np.ndarray | None = None
+) -> None:
+    """Steps of 400 ms of computing, and ``more_us`` [S, R]."""
+    g = np.random.default_rng(3)
+    compute = 400_000 * (1 + 0.005 * g.standard_normal(more_us.shape)) + more_us
+    transfer = np.full(len(more_us), 60_000.0) if transfer_us is None else transfer_us
+    duration = compute.max(axis=1) + transfer
+    start = START + np.concatenate([[0.0], np.cumsum(duration)[:-1]])
+    found = [
+        {
+            "job_id": job,
+            "attempt": 0,
+            "step": step,
+            "rank": rank,
+            "start_us": int(start[step]),
+            "duration_us": int(duration[step]),
+            "compute_us": int(compute[step, rank]),
+            "comm_us": int(duration[step] - compute[step, rank]),
+            "transfer_us": int(transfer[step]),
+        }
+        for step in range(len(more_us))
+        for rank in range(more_us.shape[1])
+    ]
+    lake.append("steps", rows(found), source="test")
+
+
+def view(lake: Lake, job: str = "a") -> JobView:
+    return job_view(open_workspace(lake.root), job, price=Decimal("2"))
+
+
+def test_the_card_leads_with_a_rank_that_became_slow_late(lake: Lake) -> None:
+    more = np.zeros((300, RANKS))
+    more[265:, 2] = 40_000
+    store(lake, "a", more)
+    got = view(lake)
+    card = got.card
+    assert card.sentence.startswith("Rank 2: +")
+    assert "still going on" in card.sentence
+    assert "No straggler" not in card.sentence
+    assert card.next_action != "nothing to fix here; keep watching"
+    # 8 GPUs at $2, a twelfth of the time as long as it goes on.
+    assert card.cost_per_hour_usd.value == pytest.approx(16 * 0.075, rel=0.15)
+    assert "/h" in card_as_text(got)
+
+
+def test_the_card_leads_with_what_slows_all_ranks(lake: Lake) -> None:
+    transfer = np.full(STEPS, 60_000.0)
+    transfer[60:] += 80_000
+    store(lake, "a", np.zeros((STEPS, RANKS)), transfer_us=transfer)
+    card = view(lake).card
+    assert card.sentence.startswith("All ranks: +80.0 ms")
+    assert card.probable_cause.startswith("the network is slower for all ranks")
+    assert card.cost_per_day_usd.value == pytest.approx(24 * 16 * 80 / 545, rel=0.05)
+
+
+def test_a_healed_rank_is_told_in_the_past(lake: Lake) -> None:
+    more = np.zeros((STEPS, RANKS))
+    more[20:90, 3] = 80_000
+    store(lake, "a", more)
+    card = view(lake).card
+    assert "slow no longer" in card.sentence
+    assert "makes the other" not in card.sentence
+    assert card.cost_per_day_usd.value is None
+    assert "over since step" in (card.cost_per_day_usd.reason or "")
+    assert card.next_action.startswith("find out what began and what ended")
+
+
+def test_one_of_two_ranks_has_healed(lake: Lake) -> None:
+    more = np.zeros((STEPS, RANKS))
+    more[:, 5] = 60_000
+    more[10:80, 1] = 80_000
+    store(lake, "a", more)
+    card = view(lake).card
+    assert "Rank 1 is slow no longer." in card.sentence
+    # What comes back from now on is rank 5's alone.
+    assert card.cost_per_hour_usd.value is not None
+    assert card.cost_per_hour_usd.value < 16 * 0.12
+
+
+@pytest.mark.parametrize("slow_us", [0, 20_000, 20_001, 40_000, 100_000])
+def test_constant_durations_have_a_whole_view(lake: Lake, slow_us: int) -> None:
+    found = [
+        {
+            "job_id": "a",
+            "attempt": 0,
+            "step": step,
+            "rank": rank,
+            "start_us": START + step * S,
+            "duration_us": S // 2,
+            "compute_us": 400_000 + (slow_us if rank == 3 else 0),
+            "comm_us": S // 2 - 400_000 - (slow_us if rank == 3 else 0),
+        }
+        for step in range(30)
+        for rank in range(RANKS)
+    ]
+    lake.append("steps", rows(found), source="test")
+    got = view(lake)
+    assert got.card.culprit_rank == (3 if slow_us else None)
+    assert card_as_text(got)
+
+
+def test_a_fault_in_the_diagnosis_of_one_job_is_told_and_hides_no_other(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise IndexError("index 0 is out of bounds")
+
+    store(lake, "a", np.zeros((30, RANKS)))
+    monkeypatch.setattr(causes, "diagnose", broken)
+    got = view(lake)
+    assert got.no_findings == "its analysis failed: IndexError: index 0 is out of bounds"
+    assert got.card.sentence.startswith("No straggler")
+
+
+def test_a_job_that_cannot_be_analysed_is_told_beside_the_others(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, steptax: Callable[..., Any]
+) -> None:
+    store(lake, "a", np.zeros((30, RANKS)))
+    store(lake, "b", np.zeros((30, RANKS)))
+    real = straggler.analyse_stragglers
+
+    def broken(matrix: object) -> object:
+        if not calls:
+            calls.append(1)
+            raise ValueError("a value must be finite, not nan ratio")
+        return real(matrix)  # type: ignore[arg-type]
+
+    calls: list[int] = []
+    monkeypatch.setattr(jobs, "analyse_stragglers", broken)
+    monkeypatch.setattr(step_facts, "_cache", type(step_facts._cache)())
+    ws = open_workspace(lake.root)
+    assert list(facts_of(ws, ws.jobs())) == ["b"]
+    assert unread_jobs(ws) == {
+        "a": "its analysis failed: ValueError: a value must be finite, not nan ratio"
+    }
+    calls.clear()
+    listed = {one["job_id"]: one for one in steptax("jobs", "--lake", str(lake.root))}
+    assert listed["b"]["straggler_tax"]["value"] is not None
+    assert listed["a"]["cause"].startswith("unknown: its analysis failed: ValueError: a value")
+
+
+def test_rules_of_alerts_go_on_with_the_other_jobs(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(lake, "a", np.zeros((30, RANKS)))
+    store(lake, "b", np.zeros((30, RANKS)))
+
+    def one_breaks(ws: object, job_id: str, **more: object) -> JobView:
+        if job_id == "a":
+            raise IndexError("index 0 is out of bounds")
+        return job_view(ws, job_id, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("steptax.app.views.alerting.job_view", one_breaks)
+    monkeypatch.setattr("steptax.app.views.alerting.running_jobs", lambda *_: ("a", "b"))
+    end = START + 60 * S
+    got = list(readings(open_workspace(lake.root), now_us=end))
+    assert [(one.job_id, one.problem is None) for one in got] == [("a", False), ("b", True)]
+    assert got[0].problem == "its analysis failed: IndexError: index 0 is out of bounds"
