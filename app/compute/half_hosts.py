@@ -22,6 +22,8 @@ from steptax.app.compute.straggler_tables import Used
 #: Of smaller hosts each rank is told from its peers.
 _LEAST_SHARE_RATIO = 0.25
 _LEAST_RANKS = 4
+#: In rough noise a difference of fewer standard deviations of a step is not told.
+_LEAST_SDS = 2.0
 
 
 def slow_hosts(
@@ -71,9 +73,8 @@ def _slow_span(over: Floats, used: Used, rules: EpisodeRules) -> tuple[int, int,
     cost = sum((s.mean - 1.0) * s.steps for s in slow)
     if lasting < rules.min_steps or cost < rules.least_cost_steps:
         return None
-    # In rough noise a difference of less than two deviations of a step is not told.
     noise = noise_sd(level, segments)
-    if cost / lasting < noise * max(2.0, rules.job_sds * float(np.sqrt(2.0 / lasting))):
+    if cost / lasting < noise * max(_LEAST_SDS, rules.job_sds * float(np.sqrt(2.0 / lasting))):
         return None
     first, last = dated_span(over, rules)
     lasting = sum(max(0, min(s.last_step, last) - max(s.first_step, first) + 1) for s in slow)

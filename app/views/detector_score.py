@@ -32,6 +32,8 @@ FIGURES = {
     "steps_to_detect_p90_both_naive": "the same, 90 of 100 of these",
     "false_alarms_per_1000_healthy_steps": "false alarms in 1,000 healthy steps",
     "false_alarms_per_100000_healthy_rank_steps": "false alarms in 100,000 healthy rank-steps",
+    "job_wide_recall": "causes of the whole job that were named",
+    "job_wide_false_alarms_per_1000_healthy_steps": "such causes named in 1,000 healthy steps",
 }
 DETECTORS = {
     "steptax": "Steptax",

@@ -8,6 +8,7 @@ import numpy as np
 
 from steptax.app.compute.cause_model import Diagnosis, Finding, Scope
 from steptax.app.compute.fleet_slow import CAUSE_UNKNOWN, Episode, SlowFact, is_fail_slow
+from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.views.jobs import Analysed, hours_of_all_steps
 
 
@@ -62,4 +63,5 @@ def cause_text(findings: Sequence[Finding]) -> str | None:
     if not named:
         return None
     worst = max(named, key=lambda finding: finding.lost_ratio or 0.0)
-    return f"{worst.cause.text} ({worst.place}, confidence {worst.cause.confidence:.2f})"
+    sure = spoken_ratio(worst.cause.confidence)
+    return f"{worst.cause.text} ({worst.place}, confidence {sure})"

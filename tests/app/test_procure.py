@@ -210,7 +210,11 @@ def test_without_a_price_the_own_offer_is_what_the_job_costs(offers: Steptax) ->
 def test_a_price_of_a_day_to_come_is_nobodys_offer(steptax: Steptax, tmp_path: Path) -> None:
     path = tmp_path / "future.csv"
     path.write_text(PRICES.replace("2026-10-09", "2096-10-09"))
-    steptax("ingest", "prices", path)
+    stored = steptax("ingest", "prices", path)["tables"]
+    assert stored["held_prices"]["accepted"] == 1
+    points = steptax("procure", "history", "--device", "H100-SXM")["points"]
+    assert "2096-10-09" not in {p["observed_on"] for p in points}
+    steptax("ingest", "prices", path, "--accept-prices")
     points = steptax("procure", "history", "--device", "H100-SXM")["points"]
     assert "2096-10-09" in {p["observed_on"] for p in points}
     ws = open_workspace(tmp_path / "lake")

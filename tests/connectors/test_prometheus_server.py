@@ -381,7 +381,7 @@ class TestRealServer:
         assert len(found) == len(rows) == len(wanted)
         assert found == wanted
         assert {(r["host"], r["gpu_model"]) for r in rows} == {("node-a", "NVIDIA H100")}
-        assert any("gaps between samples" in note and "GPU-real-1" in note for note in notes)
+        assert any("1 gap between samples" in note and "GPU-real-1" in note for note in notes)
 
     def test_steps_repeat_nothing_over_an_outage(self, server: Real, tmp_path: Path) -> None:
         rows, _ = _pulled(server.url, tmp_path, step="30s", **SPAN)
