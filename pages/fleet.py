@@ -25,7 +25,7 @@ from steptax.app.charts.review import bin_table
 from steptax.app.charts.tables import Table
 from steptax.app.format import format_measure
 from steptax.app.metrics import METRICS
-from steptax.app.views.bucket_jobs import bin_of, bin_text, in_bin
+from steptax.app.views.bucket_jobs import bin_at_pct, bin_of, bin_text, in_bin
 from steptax.app.views.fleet_models import FleetView
 from steptax.pages import brief, bucket, data, fleet_choice, frame, parts, state
 
@@ -166,7 +166,7 @@ def _histogram(key: str, title: str, values: Sequence[tuple[str, float]], table:
 
     def bar_of(point: Mapping[str, object]) -> str | None:
         # A bar stands at its middle, in percent.
-        number = bin_of(float(str(point.get("x"))) / 100)
+        number = bin_at_pct(point.get("x"))
         return str(number) if number in bars else None
 
     def jobs(name: str) -> tuple[list[str], Table]:

@@ -5,7 +5,8 @@ Subset: ``max_by`` not ``arg_max``, with a filter where a value may be null; ``W
 ``ROW(a, b)``; ``STRING`` not ``VARCHAR``; float literals as ``1.0e0``; ``ORDER BY`` with full
 tie-breaks, and ``NULLS FIRST`` or ``NULLS LAST`` of what may be null; parameters as ``:name``;
 tables, and levels of roll-ups, by their schema's name. ``<level>_parts`` are the rows of a level as
-they are stored, several of one bucket: for a query that adds them up anyway.
+they are stored, several of one bucket: for a query that adds them up anyway. A line
+``-- include NAME`` stands for the text of ``shared/NAME.sql``, which several queries begin with.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from steptax.app.schema.rollups import LEVELS
 #: What follows the name of a level that is read as it is stored.
 PARTS = "_parts"
 _FOLDER = Path(__file__).parent / "sql"
+_SHARED = _FOLDER / "shared"
+_INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
 
 
@@ -49,7 +52,10 @@ class Query:
 
 
 def _load(path: Path) -> Query:
-    text = path.read_text(encoding="utf-8")
+    text = _INCLUDE.sub(
+        lambda found: (_SHARED / f"{found[1]}.sql").read_text(encoding="utf-8").rstrip("\n"),
+        path.read_text(encoding="utf-8"),
+    )
     body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
     tables, levels, parts = (
         tuple(name for name in names if re.search(rf"\b(?:FROM|JOIN) {name}{suffix}\b", body))

@@ -71,6 +71,11 @@ def bin_of(value: float) -> int:
     return min(max(int(value * BINS), 0), BINS - 1)
 
 
+def bin_at_pct(value: object) -> int:
+    """Which bar of a histogram is at ``value`` of its axis, in per cent."""
+    return bin_of(float(str(value)) / 100)
+
+
 def bin_text(number: int) -> str:
     """``15 to 20 %``."""
     return f"{100 * number // BINS} to {100 * (number + 1) // BINS} %"
