@@ -8,6 +8,7 @@ demo:
 	python3 run.py demo
 
 docs:
+	python3 run.py dev
 	.venv/bin/python docs/generate.py
 	.venv/bin/mkdocs build --strict --site-dir site
 

@@ -4,6 +4,7 @@
 python3 run.py demo [...]    a real local job and its dashboard
 python3 run.py test [...]    the whole check: format, lint, types, import contracts, tests
 python3 run.py check         the same
+python3 run.py dev           only makes the environment that the check and `make docs` need
 python3 run.py ANYTHING      is `steptax ANYTHING`
 
 Needs Python 3.11 or newer and nothing else. Only the standard library is used here.
@@ -89,6 +90,9 @@ def main(arguments: list[str]) -> int:
         fail(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
     if not arguments or arguments[0] in {"-h", "--help"}:
         print(__doc__)
+        return 0
+    if arguments == ["dev"]:
+        make_environment("dev")
         return 0
     if arguments[0] in {"test", "check"}:
         make_environment("dev")

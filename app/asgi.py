@@ -26,6 +26,7 @@ from steptax.app.lake import lake_at
 from steptax.app.logs import configure, secrets_in
 from steptax.app.memory import give_back_what_is_freed, settle
 from steptax.app.settings import Settings
+from steptax.app.shell import Shell
 from steptax.app.telemetry import CONTENT_TYPE, TELEMETRY
 
 give_back_what_is_freed()
@@ -125,6 +126,9 @@ async def _lifespan(_app: st.App) -> AsyncIterator[None]:
 app = st.App(
     Path(__file__).resolve().parent / "main.py",
     routes=[Route("/healthz", _healthz), Route("/metrics", _metrics)],
-    middleware=[Middleware(Guard, rules=_rules)],
+    middleware=[
+        Middleware(Guard, rules=_rules),
+        Middleware(Shell, own=("/healthz", "/metrics")),
+    ],
     lifespan=_lifespan,
 )

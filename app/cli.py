@@ -58,6 +58,8 @@ _EXAMPLES = """Examples, in the order in which one begins:
 
     steptax demo                                    a real job, live
 
+    steptax demo --company                          a made-up company's pages
+
     steptax discover                                what is on this machine
 
     steptax ingest megatron train.log --job my-job  logs, traces, bills, ...
@@ -70,7 +72,7 @@ _EXAMPLES = """Examples, in the order in which one begins:
 
     steptax serve                                   all of it as pages
 
-Each takes --json; steptax COMMAND --help explains its flags.
+All but serve take --json; steptax COMMAND --help explains its flags.
 """
 
 

@@ -7,11 +7,13 @@ is short and ends by itself; none leaves the machine, and none needs any of the 
 
 from __future__ import annotations
 
+import getpass
 import http.client
 import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -132,10 +134,16 @@ def found_here(
     return tuple(offer for found in results for offer in found)
 
 
+def demo_lake() -> Path:
+    """Where ``steptax demo`` keeps its jobs: a folder of this user's own."""
+    return Path(tempfile.gettempdir()) / f"steptax-demo-{getpass.getuser()}"
+
+
 def usual_folders() -> list[Path]:
     """Where jobs and services usually leave their files, once each."""
     home = Path(os.path.expanduser("~"))
-    names = (Path.cwd(), home, Path("/var/lib/steptax"), Path("/data"), Path("/shared"), DUMPS)
+    services = (Path("/var/lib/steptax"), Path("/data"), Path("/shared"))
+    names = (Path.cwd(), home, *services, demo_lake(), DUMPS)
     return list(dict.fromkeys(place.resolve() for place in names if place.is_dir()))
 
 
@@ -224,7 +232,9 @@ def _in_folders(folders: Sequence[Path], but: Path | None) -> list[Offer]:
     for folder in folders:
         for place, names in _walk(folder):
             if LAKE_MARK in names:
-                if but is None or place != but.resolve():
+                # A lake in which nothing was ever stored has nothing to show.
+                holds = next((place / "tables").glob("*"), None) is not None
+                if holds and (but is None or place != but.resolve()):
                     lakes.append(place)
                 continue
             for pattern in _PATTERNS:

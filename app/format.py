@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from steptax.app.compute.measure import Measure
+from steptax.app.words import count_text
 
 UNKNOWN = "unknown"
 MINUS = "\N{MINUS SIGN}"
@@ -94,7 +95,7 @@ def format_age(seconds: float | None) -> str:
     for limit, size, word in ((119.5, 1, "s"), (7170.0, 60, "min"), (172_000.0, 3600, "h")):
         if seconds < limit:
             return f"{seconds / size:.0f} {word}"
-    return f"{seconds / 86_400:.0f} days"
+    return count_text(round(seconds / 86_400), "day")
 
 
 def format_moment(timestamp_us: int | None) -> str:

@@ -24,6 +24,7 @@ from streamlit.web.server.starlette.starlette_websocket import _get_signed_cooki
 
 from steptax.app.access import Access, AccessDeniedError, AccessRules, NotLoggedInError
 from steptax.app.handed import HANDED
+from steptax.app.shell import PAGES
 from steptax.app.telemetry import TELEMETRY
 
 logger = logging.getLogger("steptax.serve")
@@ -35,12 +36,7 @@ SHELL: Final = frozenset(
         "/index.html",
         "/manifest.json",
         "/favicon.png",
-        "/fleet",
-        "/job",
-        "/whatif",
-        "/procurement",
-        "/reference",
-        "/health",
+        *(f"/{address}" for address in PAGES),
         "/healthz",
         "/metrics",
         "/auth/login",

@@ -10,8 +10,9 @@ from pathlib import Path
 import streamlit as st
 
 from steptax.app.access import Access
+from steptax.app.shell import HOME, PAGES
 from steptax.app.telemetry import TELEMETRY
-from steptax.pages import access, frame
+from steptax.pages import access, frame, replaced, state
 from steptax.pages.places import (
     COMPARE_PAGE,
     EXECUTIVE_PAGE,
@@ -23,6 +24,27 @@ from steptax.pages.places import (
     WHATIF_PAGE,
 )
 
+#: Script, icon and choices of every page, in their order.
+_PAGES = {
+    "executive": (EXECUTIVE_PAGE, ":material/payments:", frame.Choices(bill_will_do=True)),
+    "fleet": (FLEET_PAGE, ":material/dns:", frame.Choices()),
+    "job": (JOB_PAGE, ":material/monitoring:", frame.Choices(job=True, live=True)),
+    "compare": (COMPARE_PAGE, ":material/compare_arrows:", frame.Choices()),
+    # These three say something without a job too.
+    "whatif": (WHATIF_PAGE, ":material/calculate:", frame.Choices(job=True, needs_job=False)),
+    "procurement": (
+        PROCUREMENT_PAGE,
+        ":material/shopping_cart:",
+        frame.Choices(job=True, needs_job=False),
+    ),
+    "health": (HEALTH_PAGE, ":material/database:", frame.Choices(price=False)),
+    "reference": (
+        REFERENCE_PAGE,
+        ":material/menu_book:",
+        frame.Choices(price=False, needs_job=False),
+    ),
+}
+
 #: A file of our own: icons by name are fetched from their maker's servers.
 ICON = Path(__file__).resolve().parent / "icon.svg"
 
@@ -30,6 +52,7 @@ ICON = Path(__file__).resolve().parent / "icon.svg"
 def main() -> None:
     """Draw the chosen page inside the frame."""
     st.set_page_config(page_title="Steptax", page_icon=str(ICON), layout="wide")
+    replaced.let_go()
     reader = None
     with frame.guarded():
         reader = access.gate()
@@ -38,42 +61,26 @@ def main() -> None:
 
 
 def _draw(reader: Access) -> None:
-    executive = st.Page(
-        EXECUTIVE_PAGE, title="Executive review", icon=":material/payments:", default=True
-    )
-    fleet = st.Page(FLEET_PAGE, title="Fleet", icon=":material/dns:", url_path="fleet")
-    job = st.Page(JOB_PAGE, title="Job drill-down", icon=":material/monitoring:", url_path="job")
-    compare = st.Page(
-        COMPARE_PAGE, title="Compare", icon=":material/compare_arrows:", url_path="compare"
-    )
-    whatif = st.Page(WHATIF_PAGE, title="What-if", icon=":material/calculate:", url_path="whatif")
-    procurement = st.Page(
-        PROCUREMENT_PAGE,
-        title="Procurement",
-        icon=":material/shopping_cart:",
-        url_path="procurement",
-    )
-    reference = st.Page(
-        REFERENCE_PAGE, title="Reference figures", icon=":material/menu_book:", url_path="reference"
-    )
-    health = st.Page(
-        HEALTH_PAGE, title="Data & health", icon=":material/database:", url_path="health"
-    )
-    pages = [executive, fleet, job, compare, whatif, procurement, reference]
-    if reader.may_manage():  # what it shows is of all teams
-        pages.insert(-1, health)
-    page = st.navigation(pages, position="top")
+    pages = {
+        address: st.Page(
+            script,
+            title=PAGES[address],
+            icon=icon,
+            default=address == HOME,
+            url_path=None if address == HOME else address,
+        )
+        for address, (script, icon, _) in _PAGES.items()
+        # What Data & health shows is of all teams.
+        if address != "health" or reader.may_manage()
+    }
+    page = st.navigation(list(pages.values()), position="top")
+    choices = next(_PAGES[address][2] for address, one in pages.items() if one == page)
+    frame.name_tab(page.title)
     # The choices are drawn here and not by the pages, so that they outlive a change of page.
     with frame.guarded():
-        needs_job = page not in (
-            whatif,
-            procurement,
-            reference,
-        )  # these say something without one too
-        has_job = frame.strip(
-            is_job=page in (job, whatif, procurement), is_live=page is job, needs_job=needs_job
-        )
-        if has_job or not needs_job:
+        if frame.strip(page.title, choices):
+            if choices.live:
+                frame.name_tab(page.title, state.read().job_id)
             with TELEMETRY.page_run(page.title):
                 page.run()
     access.who(reader)

@@ -311,8 +311,8 @@ _SPECS = (
         "GPU-hours of the whole job × price per GPU-hour",
         "USD",
         "none",
-        "At the price shown at the top; no price is ever assumed. On the Executive review a "
-        "connected bill or list price tells it, and in a period it is the part in it.",
+        "No price is ever assumed: a connected bill tells it, else the price that you give, else a "
+        "connected list price, and it is said which. In a period it is the part in it.",
     ),
     MetricSpec(
         "window_usd",

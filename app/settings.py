@@ -19,7 +19,7 @@ class Settings(BaseSettings):
 
     lake: Path = Field(default=Path("steptax-lake"), description="root of the lake")
     price_usd_per_gpu_hour: Decimal | None = Field(
-        default=None, gt=0, description="list price that you set, for pages and commands"
+        default=None, gt=0, description="price per GPU-hour, for pages and commands"
     )
     price_note: str | None = Field(
         default=None, description="said beside the price, e.g. who set it and why"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from steptax.app.errors import InputError
 from steptax.app.lake.ingest import fingerprint, ingest
+from steptax.app.lake.unheard import heard
 from steptax.app.watch import Refused, Stored, Told, not_stored
 from steptax.app.watch_server import ServerWatch
 from steptax.connectors.asking import shown
@@ -52,10 +53,12 @@ class ScrapeWatch(ServerWatch):
                 )
         except (InputError, OSError) as error:
             fault = error if isinstance(error, InputError) else not_stored(self.lake, error)
+            self._unheard(fault)
             if settled:
                 raise fault from error
             yield from self._told(fault)
             return
+        heard(self.lake, self._key)
         self._silent = ""
         fresh = tuple(note for note in result.notes if note not in self._noted)
         self._noted.update(fresh)

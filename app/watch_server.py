@@ -13,6 +13,7 @@ from typing import ClassVar
 from steptax.app.errors import InputError, UserError
 from steptax.app.lake import Lake
 from steptax.app.lake.ingest import fingerprint, ingest
+from steptax.app.lake.unheard import Unheard, heard, note_unheard
 from steptax.app.watch import Clock, Refused, Stored, Told, held, newest_of, not_stored
 from steptax.connectors.asking import shown
 from steptax.connectors.base import Options
@@ -97,15 +98,22 @@ class ServerWatch:
                     path.write_bytes(content)
                     yield self._store(path)
                     path.unlink()
+            heard(self.lake, self._key)
         except InputError as error:
+            self._unheard(error)
             if settled:
                 raise
             yield from self._told(error)
         except OSError as error:
             fault = not_stored(self.lake, error)
+            self._unheard(fault)
             if settled:
                 raise fault from error
             yield from self._told(fault)
+
+    def _unheard(self, error: InputError) -> None:
+        found = Unheard(f"{self.kind}:{shown(self.url)}", round(self.clock() * 1e6), str(error))
+        note_unheard(self.lake, self._key, found)
 
     def _told(self, error: InputError) -> Iterator[Refused]:
         if self._silent != error.message:

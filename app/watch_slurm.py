@@ -19,6 +19,7 @@ from steptax.app.lake import Lake
 from steptax.app.lake.ingest import fingerprint, ingest
 from steptax.app.lake.lake import newest_of_each_key
 from steptax.app.lake.segments import read_segment
+from steptax.app.lake.unheard import Unheard, heard, note_unheard
 from steptax.app.schema import Batch, Reject, table
 from steptax.app.watch import Clock, Refused, Stored, Told, held, newest_of
 from steptax.connectors.base import Options
@@ -88,9 +89,12 @@ class SlurmWatch:
         """
         try:
             yield from self._windows()
+            heard(self.lake, self._key)
         except StoppedError:
             return
         except (InputError, OSError) as error:
+            at_us = round(self.clock() * 1e6)
+            note_unheard(self.lake, self._key, Unheard(self._source, at_us, str(error)))
             if settled:
                 raise
             if self._away_since_s is None:

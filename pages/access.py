@@ -32,7 +32,7 @@ def who(access: Access) -> None:
 
 def _ask(problem: NotLoggedInError) -> None:
     with st.container(key="login", border=True):
-        st.subheader("Log in")
+        st.header("Log in")
         st.markdown(parts.plain(f"Steptax shows its pages to people it knows: {problem.message}."))
         st.button("Log in", on_click=_begin, type="primary", key="log_in")
 

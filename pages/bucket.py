@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import streamlit as st
 
 from steptax.app.charts.tables import Table
+from steptax.app.words import count_text
 from steptax.pages import parts, state
 from steptax.pages.places import JOB_PAGE
 
@@ -55,7 +56,7 @@ def draw(
             state.choose_job(ids[row])
 
     shown = parts.rows(rows, table, on_select=choose)
-    st.caption(f"The {len(ids):,} jobs with most of it. Select a row to open the job.")
+    st.caption(f"{count_text(len(ids), 'job')} with most of it. Select a row to open the job.")
     parts.download(rows, lambda: table)
     if shown.selection.rows:
         # The choices are bound widgets, which put themselves back into the URL.

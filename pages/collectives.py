@@ -38,7 +38,7 @@ def _point(top: DeltaGenerator, text: str) -> None:
 
 
 def _section(job_id: str, is_live: bool) -> CollectivesView | None:
-    st.subheader(TITLE, anchor=_ANCHOR, divider="gray")
+    st.header(TITLE, anchor=_ANCHOR, divider="gray")
     with frame.guarded("collectives_problem"):
         try:
             view = data.collectives(job_id, is_live=is_live)

@@ -25,13 +25,15 @@ def page() -> None:
     if not jobs:
         st.info("No job has steps yet: steptax ingest --help lists what can be read.")
         return
+    top = st.container()
     with frame.guarded():
         _begin(chosen.job_id if chosen.job_id in jobs else jobs[0])
         a, b = _choose(jobs)
         view = compare_data.compared(a, b, chosen.price)
-        frame.coverage(f"{_ground(view.a)} · {_ground(view.b)} · {view.price.basis}")
-        parts.sentence(view.sentence)
-        st.markdown(parts.plain(view.reason))
+        with top:
+            parts.sentence(view.sentence)
+            st.markdown(parts.plain(view.reason))
+            frame.coverage(f"{_ground(view.a)} · {_ground(view.b)} · {view.price_text}")
         parts.notes(view.warnings)
         _draw(view)
         _share(view, chosen)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-import streamlit as st
-
+from steptax.app.views.job_price import price_version
+from steptax.app.views.kept import Latest
 from steptax.app.views.side_by_side import SideBySide, side_by_side
 from steptax.app.views.side_by_side_load import Part, halves, read_part
-from steptax.app.views.workspace import Workspace
 from steptax.pages import data
 
 #: Jobs that can be chosen from a list; others by their name in the link.
 LISTED = 2_000
+_compared = Latest[SideBySide](16)
 
 
 def jobs() -> list[str]:
@@ -35,18 +35,12 @@ def part(job_id: str, steps: str, where: str) -> Part:
 def compared(a: Part, b: Part, price: Decimal | None) -> SideBySide:
     """``b`` against ``a`` at ``price``."""
     ws = data.workspace()
-    version = f"{ws.version(a.job_id)}-{ws.version(b.job_id)}"
-    return _compared(ws, ws.key, a, b, price, data.price_note(price), version)
-
-
-@st.cache_resource(max_entries=16, show_spinner="Comparing")
-def _compared(
-    _ws: Workspace,
-    root: str,
-    a: Part,
-    b: Part,
-    price: Decimal | None,
-    note: str | None,
-    version: str,
-) -> SideBySide:
-    return side_by_side(_ws, a, b, price=price, price_note=note)
+    version = "-".join((ws.version(a.job_id), ws.version(b.job_id), price_version(ws)))
+    note = data.price_note(price)
+    return _compared.get(
+        (ws.key, a, b, price, note),
+        version,
+        lambda: data.with_spinner(
+            "Comparing", lambda: side_by_side(ws, a, b, price=price, price_note=note)
+        ),
+    )

@@ -8,6 +8,7 @@ not.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from datetime import date
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from steptax.app.access import AccessDeniedError
+from steptax.app.errors import NotFoundError
 from steptax.app.settings import Settings, current_settings
 from steptax.app.views.alert_list import alert_rows
 from steptax.app.views.budget import BudgetView, budget_view, scopes
@@ -45,6 +47,7 @@ from steptax.app.views.health_models import HealthView
 from steptax.app.views.history import HistoryView, history_view
 from steptax.app.views.job import job_view, step_timeline
 from steptax.app.views.job_models import JobView, StepTimeline
+from steptax.app.views.job_price import price_version
 from steptax.app.views.kept import Latest
 from steptax.app.views.quiet_failures import QuietFailures, quiet_failures
 from steptax.app.views.record import RecordView, record_view
@@ -82,8 +85,15 @@ _job_views = Latest[JobView](16, lambda view: view.coverage.is_live, LIVE_EVERY_
 #: depends on the clock beside the data (silent sources, error budgets) is five minutes old at most.
 _executive_views = Latest[ExecutiveView](16, lambda _: True, _REVIEW_EVERY_S)
 _fleet_views = Latest[FleetView](32, lambda _: True, _REVIEW_EVERY_S)
+_fleet_choices = Latest[FleetChoices](4, lambda _: True, _REVIEW_EVERY_S)
 _whole_bills = Latest[FleetBill](16, lambda _: True, _REVIEW_EVERY_S)
 _budgets = Latest[BudgetView](16, lambda _: True, _REVIEW_EVERY_S)
+_histories = Latest[HistoryView | None](16)
+_quiets = Latest[QuietFailures](16)
+_timelines = Latest[StepTimeline](32)
+_reported = Latest[Reports](16)
+_collected = Latest[CollectivesView](8)
+_of_devices = Latest[DevicesView](8)
 
 
 def settings() -> Settings:
@@ -112,7 +122,7 @@ def job(selection: Selection, job_id: str) -> JobView:
     price, note = selection.price, price_note(selection.price)
     return _job_views.get(
         (ws.key, job_id, selection.last_steps, price, note),
-        f"{ws.version(job_id)}-{neighbours_version(ws, job_id)}",
+        "-".join((ws.version(job_id), neighbours_version(ws, job_id), price_version(ws))),
         lambda: job_view(ws, job_id, price=price, price_note=note, last_steps=selection.last_steps),
     )
 
@@ -120,19 +130,37 @@ def job(selection: Selection, job_id: str) -> JobView:
 def timeline(view: JobView, step: int, ranks: tuple[int, ...]) -> StepTimeline:
     """One step of the job of ``view``."""
     ws = workspace()
-    return _timeline(ws, ws.key, view.header.job_id, step, ranks, view.version)
+    job_id = view.header.job_id
+    return _timelines.get(
+        (ws.key, job_id, step, ranks),
+        view.version,
+        lambda: step_timeline(ws, job_id, step, ranks=ranks, limit=TIMELINE_RANKS),
+    )
 
 
 def reports(job_id: str) -> Reports:
     """What others say of a job, also of one without steps."""
     ws = workspace()
     versions = [ws.lake.version(name, job_id) for name in ("printed_metrics", "reported_scores")]
-    return _reports(ws, ws.key, job_id, "-".join(versions))
+    return _reported.get((ws.key, job_id), "-".join(versions), lambda: job_reports(ws, job_id))
 
 
 def record(job_id: str, price: Decimal | None) -> RecordView:
     """The bill of a job without steps, from its record alone."""
     return record_view(workspace(), job_id, price=price, price_note=price_note(price))
+
+
+def has_ended(job_id: str) -> bool:
+    """Whether the record of the job says that it runs no more; NotFoundError for no such job."""
+    job = workspace().job(job_id)
+    return job.get("end_us") is not None or job.get("state") not in (None, "running", "pending")
+
+
+def has_bill() -> bool:
+    """Whether a provider's bill is connected; cheap."""
+    with contextlib.suppress(NotFoundError):
+        return bool(workspace().lake.segments("charges"))
+    return False
 
 
 def has_collectives(job_id: str) -> bool:
@@ -152,7 +180,13 @@ def collectives(job_id: str, *, is_live: bool) -> CollectivesView:
         if is_live
         else "-".join(ws.lake.version(name, job_id) for name in names)
     )
-    return _collectives(ws, ws.key, job_id, version)
+    return _collected.get(
+        (ws.key, job_id),
+        version,
+        lambda: with_spinner(
+            "Reading the collectives of the job", lambda: collectives_view(ws, job_id)
+        ),
+    )
 
 
 def devices_are_there(job_id: str) -> bool:
@@ -166,16 +200,22 @@ def devices(job_id: str, last_steps: int | None, *, is_live: bool) -> DevicesVie
     NotFoundError where the time or the ranks of the job are not known.
     """
     ws = workspace()
-    root = ws.key
     if is_live:
-        return _devices(ws, root, job_id, last_steps, f"live {_clock(DEVICES_EVERY_S)}")
-    version = "-".join(
-        [*(ws.lake.version(name, job_id) for name in ("steps", "ranks")), ws.lake.version("jobs")]
+        version = f"live {_clock(DEVICES_EVERY_S)}"
+    else:
+        parts = [ws.lake.version(name, job_id) for name in ("steps", "ranks")]
+        version = "-".join([*parts, ws.lake.version("jobs")])
+        # Nodes are sampled all the time: what they say now changes nothing of a job that is over.
+        window_us = _job_window(ws, ws.key, job_id, last_steps, version)
+        version += f"-{samples_version(ws, window_us)}"
+    return _of_devices.get(
+        (ws.key, job_id, last_steps),
+        version,
+        lambda: with_spinner(
+            "Reading the devices of the job",
+            lambda: devices_view(ws, job_id, last_steps=last_steps),
+        ),
     )
-    # Nodes are sampled all the time: what they say now changes nothing of a job that is over.
-    window_us = _job_window(ws, root, job_id, last_steps, version)
-    version += f"-{samples_version(ws, window_us)}"
-    return _devices(ws, root, job_id, last_steps, version)
 
 
 def quiet(job_id: str, last_steps: int | None, *, is_live: bool) -> QuietFailures:
@@ -185,14 +225,18 @@ def quiet(job_id: str, last_steps: int | None, *, is_live: bool) -> QuietFailure
     """
     ws = workspace()
     version = f"live {_clock(QUIET_EVERY_S)}" if is_live else ws.version(job_id)
-    return _quiet(ws, ws.key, job_id, last_steps, version)
+    return _quiets.get(
+        (ws.key, job_id, last_steps),
+        version,
+        lambda: quiet_failures(ws, job_id, last_steps=last_steps),
+    )
 
 
 def history(job_id: str, *, is_live: bool) -> HistoryView | None:
     """All steps of a big job; None for a small one. With ``is_live`` ``QUIET_EVERY_S`` old."""
     ws = workspace()
     version = f"live {_clock(QUIET_EVERY_S)}" if is_live else ws.version(job_id)
-    return _history(ws, ws.key, job_id, version)
+    return _histories.get((ws.key, job_id), version, lambda: history_view(ws, job_id))
 
 
 def executive(
@@ -208,7 +252,7 @@ def executive(
     return _executive_views.get(
         (ws.key, price, note, first, last, compare_to, ws.lake.version("budgets")),
         _version(ws),
-        lambda: _told(
+        lambda: with_spinner(
             "Adding up the jobs",
             lambda: executive_view(
                 ws,
@@ -225,7 +269,8 @@ def executive(
 def fleet_choices() -> FleetChoices:
     """What the jobs of the fleet can be chosen by."""
     ws = workspace()
-    return _fleet_choices(ws, ws.key, f"{ws.version()}-{ws.lake.version('events')}")
+    version = f"{ws.version()}-{ws.lake.version('events')}"
+    return _fleet_choices.get(ws.key, version, lambda: fleet_choices_of(fleet_facts(ws)))
 
 
 def fleet(price: Decimal | None, only: FleetFilter) -> FleetView:
@@ -235,7 +280,7 @@ def fleet(price: Decimal | None, only: FleetFilter) -> FleetView:
     return _fleet_views.get(
         (ws.key, price, note, only, ws.lake.version("budgets")),
         f"{_version(ws)}-{ws.lake.version('nodes')}",
-        lambda: _told(
+        lambda: with_spinner(
             "Looking at all jobs",
             lambda: fleet_view(ws, price=price, price_note=note, only=only),
         ),
@@ -255,7 +300,7 @@ def whole_bill(
     return _whole_bills.get(
         (ws.key, by, denominator, tz, price, first, last),
         _version(ws),
-        lambda: _told(
+        lambda: with_spinner(
             "Adding up the bills",
             lambda: fleet_bill(
                 ws, by=by, denominator=denominator, tz=tz, price=price, first=first, last=last
@@ -317,7 +362,7 @@ def _version(ws: Workspace) -> str:
     return "-".join([ws.version(), *(ws.lake.version(name) for name in _BILLED)])
 
 
-def _told(text: str, make: Callable[[], T]) -> T:
+def with_spinner(text: str, make: Callable[[], T]) -> T:
     """What ``make`` gives, and ``text`` on the page for as long as that takes."""
     with st.spinner(text):
         return make()
@@ -333,49 +378,8 @@ def _workspace(root: str, teams: tuple[str, ...] | None) -> Workspace:
     return open_workspace(Path(root), teams=teams)
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _history(_ws: Workspace, root: str, job_id: str, version: str) -> HistoryView | None:
-    return history_view(_ws, job_id)
-
-
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _quiet(
-    _ws: Workspace, root: str, job_id: str, last_steps: int | None, version: str
-) -> QuietFailures:
-    return quiet_failures(_ws, job_id, last_steps=last_steps)
-
-
-@st.cache_resource(max_entries=128, show_spinner=False)
-def _timeline(
-    _ws: Workspace, root: str, job_id: str, step: int, ranks: tuple[int, ...], version: str
-) -> StepTimeline:
-    return step_timeline(_ws, job_id, step, ranks=ranks, limit=TIMELINE_RANKS)
-
-
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _reports(_ws: Workspace, root: str, job_id: str, version: str) -> Reports:
-    return job_reports(_ws, job_id)
-
-
-@st.cache_resource(max_entries=8, show_spinner="Reading the collectives of the job")
-def _collectives(_ws: Workspace, root: str, job_id: str, version: str) -> CollectivesView:
-    return collectives_view(_ws, job_id)
-
-
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _job_window(
     _ws: Workspace, root: str, job_id: str, last_steps: int | None, version: str
 ) -> tuple[int, int]:
     return job_window(_ws, _ws.job(job_id), last_steps)[0]
-
-
-@st.cache_resource(max_entries=8, show_spinner="Reading the devices of the job")
-def _devices(
-    _ws: Workspace, root: str, job_id: str, last_steps: int | None, version: str
-) -> DevicesView:
-    return devices_view(_ws, job_id, last_steps=last_steps)
-
-
-@st.cache_resource(max_entries=4, show_spinner=False)
-def _fleet_choices(_ws: Workspace, root: str, version: str) -> FleetChoices:
-    return fleet_choices_of(fleet_facts(_ws))

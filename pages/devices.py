@@ -39,7 +39,7 @@ def _point(top: DeltaGenerator, text: str) -> None:
 
 
 def _section(job_id: str, is_live: bool) -> DevicesView | None:
-    st.subheader(TITLE, anchor=_ANCHOR, divider="gray")
+    st.header(TITLE, anchor=_ANCHOR, divider="gray")
     with frame.guarded("devices_problem"):
         try:
             view = data.devices(job_id, state.read().last_steps, is_live=is_live)

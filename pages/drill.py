@@ -66,10 +66,11 @@ def _field(title: str, key: str, shown: int | None) -> int | None:
 
 def _heat(view: JobView, rank: int | None, step: int, budget_bytes: int) -> None:
     unit = time_unit(view)
-    heat = drawn(view, fit, view.heat, budget_bytes, unit)
+    heat, series = drawn(view, fit, view.heat, budget_bytes, unit), view.series
 
+    # A tab keeps what it can call: not the view, which has figures and all else.
     def choose_cell(row: int, column: int) -> None:
-        state.choose_cell(*cell_at(heat, view.series, row, column))
+        state.choose_cell(*cell_at(heat, series, row, column))
 
     def choose_box() -> None:
         box = state.selected_box("heat")
@@ -97,10 +98,12 @@ def _heat(view: JobView, rank: int | None, step: int, budget_bytes: int) -> None
 
 
 def _ranks(view: JobView) -> None:
+    ranks = [row.rank for row in view.ranks]
+
     def choose() -> None:
         row = state.selected_row("ranks")
         if row is not None:
-            state.choose_rank(view.ranks[row].rank)
+            state.choose_rank(ranks[row])
 
     if not view.ranks:
         st.caption("Ranks cannot be compared: " + parts.plain(view.card.sentence))

@@ -34,8 +34,8 @@ def page() -> None:
     """Draw the page from one view."""
     first, last, compare_to = review.period()
     view = data.executive(state.read().price, first, last, compare_to)
-    frame.coverage(f"{view.period} · {view.coverage}")
     parts.sentence(view.sentence)
+    frame.coverage(f"{view.period} · {view.coverage}")
     review.empty(view)
     review.fix_first(view)
     review.cards(view)

@@ -27,7 +27,7 @@ def draw() -> None:
     What lies on a machine is shown to whoever runs it, and to nobody else.
     """
     with st.container(key="empty", border=True):
-        st.subheader("No job yet")
+        st.header("No job yet")
         st.markdown("See it work, on a real job that is trained on this machine, one worker slow:")
         st.code("steptax demo", language=None)
         st.markdown(

@@ -23,24 +23,27 @@ from steptax.app.charts.fleet_view_tables import (
 )
 from steptax.app.charts.review import bin_table
 from steptax.app.charts.tables import Table
-from steptax.app.format import format_measure
+from steptax.app.format import format_measure, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.views.bucket_jobs import bin_at_pct, bin_of, bin_text, in_bin
 from steptax.app.views.fleet_models import FleetView
+from steptax.app.words import count_text
 from steptax.pages import brief, bucket, data, fleet_choice, frame, parts, state
 
 
 def page() -> None:
     """Draw the page from one view."""
+    top = st.container()
     only = fleet_choice.draw(data.fleet_choices())
-    view = data.fleet(state.read().price, only)
-    frame.coverage(view.coverage)
-    parts.sentence(view.sentence)
+    with top:
+        view = data.fleet(state.read().price, only)
+        parts.sentence(view.sentence)
+        frame.coverage(view.coverage)
     fleet_choice.said(view.only)
     parts.notes(view.warnings)
     with st.container(horizontal=True, key="kpis"):
         for name, measure in view.metrics.items():
-            parts.number(METRICS[name].title, measure, name)
+            parts.number(METRICS[name].title, measure, name, base=view.bases.get(name, ""))
     parts.section("What breaks, and what it costs")
     _table("fleet_losses", losses_table(view))
     _places(view)
@@ -120,7 +123,10 @@ def _failures(view: FleetView) -> None:
     if rate.mtbf_gpu_hours.value is None and not rate.jobs:
         st.caption(parts.plain(f"Unknown: {rate.mtbf_gpu_hours.reason}"))
         return
-    text = f"{rate.failures:,} failures in {rate.gpu_hours:,.0f} GPU-hours of {rate.jobs:,} jobs"
+    text = (
+        f"{count_text(rate.failures, 'failure')} in "
+        f"{format_value(rate.gpu_hours, 'GPU-hours')} of {count_text(rate.jobs, 'job')}"
+    )
     st.markdown(parts.plain(f"{text}: {format_measure(rate.mtbf_gpu_hours)} per failure."))
     if any(row.over_expected.value is not None for row in rate.sizes):
         parts.figure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -12,8 +13,15 @@ from steptax.pages import data, first_run, parts, state
 
 # The page begins right under the navigation; the default leaves a sixth of a screen empty. A live
 # page would blink if what is being replaced were dimmed. Captions and labels of resting choices are
-# paler by default than what people with weak eyes can read (WCAG 2.2, 1.4.3).
+# paler by default than what people with weak eyes can read (WCAG 2.2, 1.4.3), and what has the
+# keyboard is marked by a shade that few see (2.4.7).
 _STYLE = """
+.st-key-strip [data-testid="stMarkdownContainer"] { margin: 0 0.75rem 0 0 !important; }
+[class*="st-key-fold_"] { display: none; }
+:is(a, button, summary, [role="tab"], [role="radio"], [role="button"]):focus-visible,
+label:has(input:is([type="checkbox"], [type="radio"]):focus-visible) {
+  outline: 3px solid currentColor !important; outline-offset: 2px !important;
+}
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
 .st-key-kpis, .st-key-kpis_budget, .st-key-bill_numbers {
@@ -26,68 +34,134 @@ _STYLE = """
 [data-testid="stCaptionContainer"], [data-testid="stWidgetLabel"] { color: inherit !important; }
 [data-testid="stCaptionContainer"] { opacity: 0.82 !important; }
 [data-testid="stPopoverBody"] { min-width: min(40rem, 92vw); }
-@media (max-width: 640px) { .stMainBlockContainer { padding-left: 1rem; padding-right: 1rem; } }
+@media (max-width: 640px) {
+  .stMainBlockContainer { padding-left: 1rem; padding-right: 1rem; }
+  [class*="st-key-bill_choices"] [data-testid="stButtonGroup"] > div { flex-wrap: wrap; }
+  [class*="st-key-fold_"] { display: flex; }
+  [class*="st-key-folds_"]:has([class*="st-key-fold_"] input:not(:checked))
+    [class*="st-key-folded_"] { display: none; }
+}
 """
 
 
-def strip(*, is_job: bool, is_live: bool, needs_job: bool) -> bool:
-    """Draw job, window and price; False where there is no job to show.
+@dataclass(frozen=True)
+class Choices:
+    """Which choices count on a page; the others rest out of sight."""
 
-    On a page about many jobs, job and window rest: they keep what was chosen. Only a page that
-    ``is_live`` draws itself anew. Where a page ``needs_job`` and there is none, that is said.
+    job: bool = False
+    """One job, and the window of its steps."""
+    price: bool = True
+    live: bool = False
+    """The page draws itself anew while its job runs."""
+    needs_job: bool = True
+    """Without any job there is nothing to say."""
+    bill_will_do: bool = False
+    """A provider's bill alone says something, too."""
+
+    @property
+    def counting(self) -> tuple[tuple[str, bool], ...]:
+        """Key of what is drawn, and whether it counts."""
+        return (
+            (state.JOB, self.job),
+            (state.WINDOW, self.job),
+            (state.PRICE, self.price),
+            ("folds_strip", self.job or self.price),
+        )
+
+
+def strip(title: str, choices: Choices) -> bool:
+    """Draw the name of the page and its choices; False where it needs a job and there is none.
+
+    What does not count here is drawn out of sight, at its place: a choice that is not drawn is
+    forgotten, and one that moves leaves the URL.
     """
-    st.html(f"<style>{_STYLE}</style>")
-    jobs = _jobs()
-    if not jobs:
-        if needs_job:
-            _nothing_yet()
-        return False
-    state.start_with_job(jobs[0])
-    told = data.settings().price_usd_per_gpu_hour
-    rest = None if is_job else "a choice for the job page; open a job by its row"
+    resting = [key for key, counts in choices.counting if not counts]
+    hidden = "".join(f".st-key-{key} {{ display: none; }}" for key in resting)
+    st.html(f"<style>{_STYLE}{hidden}</style>")
     with st.container(horizontal=True, key="strip", vertical_alignment="bottom"):
-        st.selectbox(
-            "Job",
-            # Where it rests, the chosen one is enough: fifty thousand ids are a megabyte.
-            state.job_options(jobs if is_job else jobs[:1]),
-            index=None,
-            key=state.JOB,
-            bind="query-params",
-            disabled=not is_job,
-            help=rest,
-            width=340,
-        )
-        st.selectbox(
-            "Window, last steps",
-            state.WINDOWS,
-            index=state.WINDOWS.index(state.DEFAULT_WINDOW),
-            key=state.WINDOW,
-            bind="query-params",
-            disabled=not is_job,
-            help=rest,
-            width=150,
-        )
-        st.number_input(
-            "Price per GPU-hour, USD",
-            min_value=0.0001,
-            value=None if told is None else float(told),
-            step=0.1,
-            format="%.4g",
-            key=state.PRICE,
-            bind="query-params",
-            placeholder="set a price",
-            help="Empty: no price is assumed, and amounts in dollars are unknown.",
-            width=190,
-        )
-        if is_live:
-            st.toggle(
-                "Live",
-                value=True,
-                key=state.LIVE,
-                bind="query-params",
-                help=f"Draw anew every {data.LIVE_EVERY_S} s while the job runs.",
-            )
-    return True
+        st.markdown(f"# {parts.plain(title)}", width="content")
+        jobs = _jobs()
+        if jobs:
+            state.start_with_job(jobs[0])
+            # Where it rests the chosen one is enough: fifty thousand ids are a megabyte.
+            _job(jobs if choices.job else jobs[:1], rests=not choices.job)
+            with folded("strip", "Window, price" if choices.job else "Price"):
+                _window(rests=not choices.job)
+                _price(rests=not choices.price)
+            if choices.live:
+                st.toggle(
+                    "Live",
+                    value=True,
+                    key=state.LIVE,
+                    bind="query-params",
+                    help=f"Draw anew every {data.LIVE_EVERY_S} s while the job runs.",
+                )
+    has_something = bool(jobs) or not choices.needs_job
+    if not has_something and choices.bill_will_do:
+        has_something = data.has_bill()
+    if not has_something:
+        _nothing_yet()
+    return has_something
+
+
+def name_tab(title: str, job_id: str | None = None) -> None:
+    """Name the tab of the browser after the page, and its bookmarks with it."""
+    names = [title, "Steptax"] if job_id is None else [job_id, title, "Steptax"]
+    st.set_page_config(page_title=" · ".join(names))
+
+
+@contextlib.contextmanager
+def folded(key: str, name: str) -> Iterator[None]:
+    """Choices in a row; on a telephone behind a switch called ``name``, so that the sentence leads.
+
+    They are only hidden there: a choice that is not on the page would leave the URL.
+    """
+    with st.container(key=f"folds_{key}", gap="small", width="content"):
+        st.toggle(name, key=f"fold_{key}", on_change="ignore")
+        with st.container(horizontal=True, vertical_alignment="bottom", key=f"folded_{key}"):
+            yield
+
+
+def _job(jobs: list[str], *, rests: bool = False) -> None:
+    st.selectbox(
+        "Job",
+        state.job_options(jobs),
+        index=None,
+        key=state.JOB,
+        bind="query-params",
+        disabled=rests,
+        placeholder="Job",
+        width=340,
+    )
+
+
+def _window(*, rests: bool = False) -> None:
+    st.selectbox(
+        "Window, last steps",
+        state.WINDOWS,
+        index=state.WINDOWS.index(state.DEFAULT_WINDOW),
+        key=state.WINDOW,
+        bind="query-params",
+        disabled=rests,
+        width=150,
+    )
+
+
+def _price(*, rests: bool = False) -> None:
+    state.start_with_price(data.settings().price_usd_per_gpu_hour)
+    st.number_input(
+        "Price per GPU-hour, USD",
+        min_value=0.0001,
+        value=None,
+        step=0.1,
+        format="%.4g",
+        key=state.PRICE,
+        bind="query-params",
+        placeholder="set a price",
+        help="Empty: no price is assumed, and amounts in dollars are unknown.",
+        disabled=rests,
+        width=190,
+    )
 
 
 def coverage(text: str) -> None:
@@ -106,7 +180,13 @@ def guarded(key: str = "problem") -> Iterator[None]:
 
 
 def wait_for_steps(chosen: state.Selection) -> None:
-    """Look again every two seconds until the chosen job has steps; then draw the page anew."""
+    """Look again every two seconds until the chosen job has steps; then draw the page anew.
+
+    Nothing is waited for of a job that has ended.
+    """
+    with contextlib.suppress(NotFoundError):
+        if data.has_ended(str(chosen.job_id)):
+            return
 
     @st.fragment(run_every=data.LIVE_EVERY_S)
     def look() -> None:

@@ -20,8 +20,8 @@ from steptax.pages import data, frame, parts
 def page() -> None:
     """Draw the page from one view."""
     view = data.health()
-    frame.coverage(f"lake {data.settings().lake}")
     parts.sentence(view.sentence)
+    frame.coverage(f"lake {data.settings().lake}")
     parts.notes(view.warnings)
     _alerts()
     parts.section("Sources")

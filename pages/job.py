@@ -5,7 +5,6 @@ from __future__ import annotations
 import streamlit as st
 
 from steptax.app.charts.card import card_fields
-from steptax.app.charts.focus import stopped_lines, title_of, window_text
 from steptax.app.charts.job_tables import ledger_table
 from steptax.app.charts.style import LIVE_BYTES, PAGE_BYTES
 from steptax.app.charts.waterfall import units_of, waterfall_figure
@@ -20,6 +19,7 @@ from steptax.pages import (
     drill,
     frame,
     history,
+    job_head,
     parts,
     quiet,
     said,
@@ -46,6 +46,9 @@ _NUMBERS = (
 )
 
 
+_OF_WINDOW = ("window_gpu_hours", "window_usd")
+
+
 def page() -> None:
     """Draw the page once, and again every two seconds while its job runs."""
     chosen = state.read()
@@ -54,7 +57,8 @@ def page() -> None:
         return
     top = st.container()
     try:
-        is_live = data.job(chosen, chosen.job_id).coverage.is_live
+        with st.spinner("Reading the steps of the job"):
+            is_live = data.job(chosen, chosen.job_id).coverage.is_live
     except NotFoundError as problem:
         unstepped.draw(chosen.job_id, problem, top)
         frame.wait_for_steps(chosen)
@@ -79,7 +83,7 @@ def _body(live: bool) -> None:
         with st.container():
             if live:
                 parts.calm()
-            _head(view)
+            job_head.draw(view)
         left, right = st.columns([13, 9], gap="medium")
         with left:
             _card(view)
@@ -97,19 +101,6 @@ def _body(live: bool) -> None:
             _ledger(view)
 
 
-def _head(view: JobView) -> None:
-    frame.coverage(f"{view.coverage.text} · {window_text(view)} · {view.price.basis}")
-    if view.coverage.stale:
-        with st.container(key="stale"):
-            st.warning(parts.plain(view.coverage.stale), icon=":material/hourglass_disabled:")
-    if stopped := stopped_lines(view):
-        with st.container(key="stopped"):
-            st.error("  \n".join(map(parts.plain, stopped)), icon=":material/report:")
-    parts.sentence(view.card.sentence)
-    st.caption(parts.plain(title_of(view)))
-    trace.pointer(view.header.job_id)
-
-
 def _card(view: JobView) -> None:
     with st.container(key="card", border=True):
         parts.card(card_fields(view))
@@ -121,6 +112,8 @@ def _card(view: JobView) -> None:
 def _numbers(view: JobView) -> None:
     with st.container(horizontal=True, key="kpis"):
         for name in filter(view.metrics.__contains__, _NUMBERS):
+            if name in _OF_WINDOW and view.window.is_all:
+                continue  # of the whole job it stands there already
             parts.number(METRICS[name].title, view.metrics[name], name)
 
 

@@ -16,7 +16,7 @@ from steptax.app.charts.tables import Table, count_text
 from steptax.app.charts.waterfall import Unit
 from steptax.app.errors import SteptaxError
 from steptax.app.theme import Palette, palette_of
-from steptax.pages import reader, state
+from steptax.pages import reader, replaced, state
 
 _TABLE_LIMIT = 1_000
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~$:&])")
@@ -55,6 +55,8 @@ def figure(
     selection: dict[str, Any] = (
         {} if on_select is None else {"on_select": on_select, "selection_mode": select}
     )
+    if selection:
+        replaced.let_go()
     # For a moment a redrawn figure stands beside the one it replaces; the container stands alone.
     with st.container(key=f"{key}_figure"):
         st.plotly_chart(
@@ -96,13 +98,13 @@ def download(key: str, table: Callable[[], Table]) -> None:
 
 def section(title: str) -> None:
     """Heading of a part of a page."""
-    st.markdown(f"##### {plain(title)}")
+    st.markdown(f"### {plain(title)}")
 
 
 def sentence(text: str) -> None:
     """What the page says, in one sentence; the largest text on it."""
     with st.container(key="sentence"):
-        st.markdown(f"### {plain(text)}")
+        st.markdown(f"## {plain(text)}")
 
 
 def rows(
@@ -164,9 +166,17 @@ def card(fields: Sequence[Field]) -> None:
 
 
 def number(
-    title: str, measure: Any, metric_id: str, *about: str, spark: Sequence[float] = ()
+    title: str,
+    measure: Any,
+    metric_id: str,
+    *about: str,
+    base: str = "",
+    spark: Sequence[float] = (),
 ) -> None:
-    """One headline number: what it rests on under it, its formula and all digits on hover."""
+    """One headline number: what it rests on under it, its formula and all digits on hover.
+
+    ``base`` is what it is a share of, where that is not all there is.
+    """
     with st.container(key=f"kpi_{metric_id}", gap=None, border=True):
         st.metric(
             plain(title),
@@ -174,7 +184,7 @@ def number(
             help=paragraphs(about_text(measure, metric_id, *about)),
             chart_data=list(spark) or None,
         )
-        st.caption(plain(basis_text(measure)))
+        st.caption(plain(" · ".join(filter(None, (base, basis_text(measure))))))
 
 
 def paragraphs(text: str) -> str:
@@ -220,13 +230,17 @@ def _column_config(table: Table) -> dict[str, Any]:
                 **common, format="YYYY-MM-DD HH:mm:ss", timezone="UTC"
             )
         else:
-            common["width"] = column.width_px or _NUMBER_PX
+            # A heading that is cut off leaves a number without its meaning.
+            fits = _LETTER_PX * len(column.title) + _HEAD_PX
+            common["width"] = column.width_px or max(_NUMBER_PX, fits)
             made = st.column_config.NumberColumn(**common, format=table.number_format(column))
         config[column.key] = made
     return config
 
 
 _NUMBER_PX = 96
+#: A letter of a heading, and what stands around it.
+_LETTER_PX, _HEAD_PX = 7, 26
 
 _CARD_STYLE = """
 .steptax-card { display: grid; grid-template-columns: max-content 1fr; gap: 0.3rem 1.1rem;

@@ -7,11 +7,12 @@ import shlex
 import streamlit as st
 
 from steptax.app.charts import procurement as charts
+from steptax.app.errors import NotFoundError
 from steptax.app.views.offers import OfferFilter, price_history
 from steptax.app.views.procurement_choices import Choices
 from steptax.app.views.procurement_models import Procurement
 from steptax.app.views.public_results import scale_of
-from steptax.pages import frame, parts, procurement_choice, procurement_data, state
+from steptax.pages import first_run, frame, parts, procurement_choice, procurement_data, state
 from steptax.pages.places import WHATIF_PAGE
 
 
@@ -19,7 +20,11 @@ def page() -> None:
     """Draw choices, the sentence, the options and what they rest on."""
     chosen = state.read()
     with frame.guarded():
-        found = procurement_data.found()
+        try:
+            found = procurement_data.found()
+        except NotFoundError:  # there is no lake yet
+            first_run.draw()
+            return
         if not found.offers and not found.results:
             _nothing_yet()
             _acceptance()
@@ -33,8 +38,8 @@ def page() -> None:
                 view = procurement_data.procurement(work, wanted, chosen)
             if view is not None:
                 with top:
-                    frame.coverage(f"{view.work} · {view.offers}")
                     parts.sentence(view.sentence)
+                    frame.coverage(f"{view.work} · {view.offers}")
                 _options(view)
         if work is not None and work.benchmark is not None:
             _scale(found, work)
@@ -143,7 +148,7 @@ def _further(
 
 def _nothing_yet() -> None:
     with st.container(key="empty", border=True):
-        st.subheader("No offers and no results yet")
+        st.header("No offers and no results yet")
         st.markdown(
             "Store what your providers ask, as dated offers:\n\n"
             "```\nsteptax ingest prices FILE\n```\n"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 import streamlit as st
 
 from steptax.app.views.bench import AcceptanceView, acceptance_view, load_figures, run_ids
+from steptax.app.views.job_price import price_version
+from steptax.app.views.kept import Latest
 from steptax.app.views.offers import OfferFilter
 from steptax.app.views.procurement import job_procurement
 from steptax.app.views.procurement_choices import Choices, choices
@@ -16,6 +16,8 @@ from steptax.app.views.workspace import Workspace
 from steptax.pages import data
 from steptax.pages.procurement_choice import Work
 from steptax.pages.state import Selection
+
+_for_job = Latest[Procurement](16)
 
 
 def found() -> Choices:
@@ -29,16 +31,23 @@ def procurement(work: Work, wanted: OfferFilter, chosen: Selection) -> Procureme
     ws = data.workspace()
     if work.benchmark is None:
         assert chosen.job_id is not None
-        version = f"{ws.version(chosen.job_id)}-{_version(ws)}"
-        return _for_job(
-            ws,
-            ws.key,
-            chosen.job_id,
-            wanted,
-            chosen.price,
-            chosen.last_steps,
-            work.own_device,
+        version = f"{ws.version(chosen.job_id)}-{_version(ws)}-{price_version(ws)}"
+        job_id, price, note = chosen.job_id, chosen.price, data.price_note(chosen.price)
+        return _for_job.get(
+            (ws.key, job_id, wanted, price, note, chosen.last_steps, work.own_device),
             version,
+            lambda: data.with_spinner(
+                "Reading the job",
+                lambda: job_procurement(
+                    ws,
+                    job_id,
+                    wanted,
+                    own_price=price,
+                    price_note=note,
+                    last_steps=chosen.last_steps,
+                    gpu_model=work.own_device,
+                ),
+            ),
         )
     return _for_benchmark(ws, ws.key, work.benchmark, wanted, work.gpus, work.round, _version(ws))
 
@@ -64,22 +73,6 @@ def _version(ws: Workspace) -> str:
 @st.cache_resource(max_entries=2, show_spinner=False)
 def _choices(_ws: Workspace, root: str, version: str) -> Choices:
     return choices(_ws)
-
-
-@st.cache_resource(max_entries=16, show_spinner="Reading the job")
-def _for_job(
-    _ws: Workspace,
-    root: str,
-    job_id: str,
-    wanted: OfferFilter,
-    price: Decimal | None,
-    last_steps: int | None,
-    gpu_model: str | None,
-    version: str,
-) -> Procurement:
-    return job_procurement(
-        _ws, job_id, wanted, own_price=price, last_steps=last_steps, gpu_model=gpu_model
-    )
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

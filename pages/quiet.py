@@ -19,4 +19,4 @@ def draw(job_id: str, *, is_live: bool) -> None:
         parts.section("Quiet failures")
         st.markdown(parts.plain(view.sentence))
         parts.rows("quiet", quiet_table(view))
-        parts.download("quiet", lambda: quiet_table(view))
+        parts.download("quiet", lambda: quiet_table(view, for_file=True))

@@ -20,10 +20,11 @@ from steptax.app.charts.review import (
 )
 from steptax.app.format import format_value
 from steptax.app.metrics import METRICS
+from steptax.app.report.links import COMPARISONS, OWN_DAYS
 from steptax.app.views.executive_models import ExecutiveView
 from steptax.app.views.review_models import Link, ReviewCard
 from steptax.app.views.review_periods import change_text
-from steptax.pages import parts, state
+from steptax.pages import frame, parts, state
 from steptax.pages.places import FLEET_PAGE, JOB_PAGE, WHATIF_PAGE
 
 FROM: Final = "from"
@@ -33,9 +34,6 @@ COMPARE_FROM: Final = "compare_from"
 COMPARE_UNTIL: Final = "compare_until"
 LEVEL: Final = "showback"
 
-_OWN = "days of my own"
-#: Choices as a reader and a link have them, and as the review takes them.
-_COMPARE = {"days before": "previous", "year before": "year", _OWN: "", "nothing": "none"}
 _ANCHORS = {"bill": "the-whole-bill", "budget": "budget-and-objective"}
 _PAGES = {"fleet": FLEET_PAGE, "whatif": WHATIF_PAGE}
 _STYLE = """
@@ -53,19 +51,19 @@ _STYLE = """
 
 def period() -> tuple[date | None, date | None, str]:
     """From when to when, and what that is compared with; all in the URL."""
-    with st.container(horizontal=True, key="review_period", vertical_alignment="bottom"):
+    with frame.folded("period", "Period"):
         first = _day("From", FROM, "Empty: from the first day that is known.")
         last = _day("To", TO, "Empty: until the newest day. Both days are included, in UTC.")
         chosen = st.selectbox(
             "Compared with",
-            list(_COMPARE),
+            list(COMPARISONS),
             key=COMPARE,
             bind="query-params",
             help="Without days the newest four weeks are compared.",
             width=190,
         )
-        how = _COMPARE[chosen or "days before"]
-        if chosen == _OWN:
+        how = COMPARISONS[chosen or "days before"]
+        if chosen == OWN_DAYS:
             begin = _day("Compared from", COMPARE_FROM, "First day to compare with.")
             end = _day("until", COMPARE_UNTIL, "Last day to compare with.")
             how = f"{begin}..{end}" if begin and end else "none"
@@ -105,6 +103,11 @@ def fix_first(view: ExecutiveView) -> None:
             if found.per_day_usd.value is not None:
                 text += f" Every further day costs {format_value(found.per_day_usd.value, 'USD')}."
             st.caption(parts.plain(text))
+            for other in view.fixes[1:]:
+                st.caption(
+                    parts.plain(f"Then: {other.what} · worth {other.worth}. "),
+                    help=parts.plain(f"Why: {other.why}. Next: {other.action}."),
+                )
         if found.job_id is not None:
             _open(Link("job", "Open it", found.job_id), "fix_first_open")
 
@@ -115,7 +118,13 @@ def cards(view: ExecutiveView) -> None:
         for card in view.cards:
             _card(card)
     if view.compared:
-        st.caption(parts.plain(f"Changes are of the {view.compared}. Small lines: by week."))
+        told = f"Changes are of the {view.compared}. Small lines: by week."
+        untold = [
+            card.title for card in view.cards if card.delta and card.delta.change.value is None
+        ]
+        if untold:
+            told += f" Unknown now or then, so without a change: {', '.join(untold)}."
+        st.caption(parts.plain(told))
 
 
 def _card(card: ReviewCard) -> None:
@@ -140,17 +149,16 @@ def _card(card: ReviewCard) -> None:
 def _delta(card: ReviewCard) -> tuple[str | None, Any, str]:
     """The change, its colour, and against what; or why there is none."""
     found = card.delta
-    if found is None:
-        return None, "off", ""
+    if found is None or card.measure.value is None:
+        return None, "off", ""  # why the value is not known stands there already
     if found.change.value is None:
-        when = "now" if found.now.value is None else "then"
-        return None, "off", f"no change to tell vs {found.reference}: unknown {when}"
+        return None, "off", ""  # said once for all such cards, under them
     text = change_text(found)
     if text == "level":
-        return None, "off", f"level vs {found.reference}"
+        return None, "off", f"level, {found.against}"
     good = {"up": "normal", "down": "inverse", "none": "off"}
     colour = good[METRICS[card.metric_id].good_direction]
-    return text, colour, f"vs {found.reference}"
+    return text, colour, found.against
 
 
 def _open(link: Link, key: str) -> None:
@@ -237,7 +245,7 @@ def showback(view: ExecutiveView) -> None:
         "By", levels, default=levels[0], required=True, key=LEVEL, bind="query-params"
     )
     level = chosen or levels[0]
-    made = showback_table(view.showback[level], level, view.unallocated)
+    made = showback_table(view.showback[level], level, view.unallocated, view.unmatched)
     parts.rows("showback_rows", made)
     parts.download("showback_rows", lambda: made)
 

@@ -74,6 +74,17 @@ def start_with_job(job_id: str) -> None:
         st.session_state[JOB] = job_id
 
 
+def start_with_price(told: Decimal | None) -> None:
+    """Choose the price of the installation unless the URL or the reader already has one.
+
+    It goes into the URL, where a default would be left out: a link must show the same amounts on
+    an installation without a price, or with another one.
+    """
+    if told is not None and PRICE not in st.session_state and PRICE not in st.query_params:
+        st.query_params[PRICE] = str(float(told))
+        st.session_state[PRICE] = float(told)
+
+
 def job_options(job_ids: Sequence[str]) -> list[str]:
     """``job_ids`` and the job that a link names, which may be gone or still on its way."""
     named = st.session_state.get(JOB) or st.query_params.get(JOB)

@@ -55,7 +55,7 @@ def _section(job_id: str, is_live: bool) -> None:
     if st.session_state.pop(_MOVED, False):
         st.rerun()  # the rank in focus is also drawn outside of this fragment
     st.html(f"<style>{_STYLE}</style>")
-    st.subheader(parts.plain(TITLE), anchor=_ANCHOR, divider="gray")
+    st.header(parts.plain(TITLE), anchor=_ANCHOR, divider="gray")
     with frame.guarded("trace_problem"):
         has_operations = trace_data.has_operations(job_id)
         at_once = has_operations and not is_live

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import time
-from decimal import Decimal
 
 import streamlit as st
 
+from steptax.app.views.job_price import job_price
+from steptax.app.views.models import Price
 from steptax.app.views.trace import TraceJob, open_trace, trace_view
 from steptax.app.views.trace_models import TraceView
 from steptax.app.views.workspace import Workspace
@@ -33,7 +34,12 @@ def trace(chosen: Selection, job_id: str, *, is_live: bool = False) -> tuple[Tra
     version = f"live {time.time() // LIVE_EVERY_S:.0f}" if is_live else ws.version(job_id)
     key = (ws.key, job_id, version)
     analysed = _analysed(ws, *key)
-    return analysed, _view(analysed, *key, chosen.price, data.price_note(chosen.price))
+    return analysed, _view(analysed, *key, price(chosen, job_id))
+
+
+def price(chosen: Selection, job_id: str) -> Price:
+    """What a GPU-hour of the job costs, by the rule of every page."""
+    return job_price(data.workspace(), job_id, chosen.price, data.price_note(chosen.price))
 
 
 def chrome_file(analysed: TraceJob, step: int) -> bytes:
@@ -55,7 +61,6 @@ def _view(
     root: str,
     job_id: str,
     version: str,
-    price: Decimal | None,
-    note: str | None,
+    price: Price,
 ) -> TraceView:
-    return trace_view(_analysed, price, price_note=note)
+    return trace_view(_analysed, price)

@@ -36,7 +36,7 @@ def _rail(analysed: TraceJob, view: TraceView) -> None:
         fixes = _choose(view.fixes)
     chosen = state.read()
     with frame.guarded("trace_rail_problem"):
-        _say(rail_answer(analysed, fixes, chosen.price), view.job_id, chosen.price)
+        _say(rail_answer(analysed, fixes, view.price.usd_per_gpu_hour), view.job_id, chosen.price)
 
 
 def _choose(fixes: Sequence[RailFix]) -> list[str]:

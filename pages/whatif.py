@@ -35,8 +35,8 @@ def page() -> None:
     """Draw the chosen calculator: inputs at the side, the answer first."""
     st.html(f"<style>{_STYLE}</style>")
     chosen = state.read()
-    name, source, on_trace = _choose(chosen)
     top = st.container(key="whatif_top")
+    name, source, on_trace = _choose(chosen)
     left, right = st.columns([9, 11], gap="large")
     with left:
         given = whatif_state.typed_names(name)
@@ -79,6 +79,7 @@ def _choose(chosen: state.Selection) -> tuple[str, JobInputs | None, bool]:
         )
         from_job = st.toggle(
             "Start from this job",
+            value=whatif_data.has_steps(chosen.job_id),
             key=whatif_state.FROM_JOB,
             bind="query-params",
             disabled=chosen.job_id is None,

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
-import streamlit as st
-
+from steptax.app.errors import NotFoundError
+from steptax.app.views.job_price import price_version
+from steptax.app.views.kept import Latest
 from steptax.app.views.trace_apply import with_trace
 from steptax.app.views.whatif_job import JobInputs, job_inputs
-from steptax.app.views.workspace import Workspace
 from steptax.pages import data, trace_data
 from steptax.pages.state import Selection
+
+_inputs = Latest[JobInputs](8)
 
 
 def inputs(chosen: Selection, job_id: str) -> JobInputs:
     """The inputs that ``job_id`` gives for these choices, those of its operations among them."""
     ws = data.workspace()
-    found = _inputs(ws, ws.key, job_id, chosen.last_steps, chosen.price, ws.version(job_id))
+    version = f"{ws.version(job_id)}-{price_version(ws)}"
+    found = _inputs.get(
+        (ws.key, job_id, chosen.last_steps, chosen.price),
+        version,
+        lambda: data.with_spinner(
+            "Reading the job",
+            lambda: job_inputs(ws, job_id, last_steps=chosen.last_steps, price=chosen.price),
+        ),
+    )
     if not trace_data.has_operations(job_id):
         return found
     return with_trace(found, trace_data.trace(chosen, job_id)[0])
 
 
-@st.cache_resource(max_entries=16, show_spinner="Reading the job")
-def _inputs(
-    _ws: Workspace,
-    root: str,
-    job_id: str,
-    last_steps: int | None,
-    price: Decimal | None,
-    version: str,
-) -> JobInputs:
-    return job_inputs(_ws, job_id, last_steps=last_steps, price=price)
+def has_steps(job_id: str | None) -> bool:
+    """Whether a job is chosen that can fill inputs; cheap."""
+    try:
+        return job_id is not None and job_id in data.workspace().job_ids_with_steps()
+    except NotFoundError:
+        return False

@@ -56,7 +56,10 @@ def link(calculator: str, typed: Mapping[str, str], chosen: state.Selection, *, 
     """The part of a URL after the ``?`` that shows this answer again."""
     parameters = {CALC: calculator}
     parameters |= {input_key(calculator, name): value for name, value in typed.items()}
-    if job and chosen.job_id is not None:
+    if not job:
+        # Else a reader's newest job would fill what was left alone here.
+        parameters |= {FROM_JOB: "false"}
+    elif chosen.job_id is not None:
         window = "all" if chosen.last_steps is None else str(chosen.last_steps)
         parameters |= {FROM_JOB: "true", state.JOB: chosen.job_id, state.WINDOW: window}
     if chosen.price is not None:

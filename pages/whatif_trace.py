@@ -44,7 +44,7 @@ def analysed(chosen: state.Selection) -> TraceJob | None:
 def draw(view: WhatIfView, job: TraceJob, chosen: state.Selection) -> None:
     """Both answers beside each other, and how far they are apart."""
     with frame.guarded("whatif_trace_problem"):
-        found = applied(job, view, chosen.price)
+        found = applied(job, view, trace_data.price(chosen, job.job_id).usd_per_gpu_hour)
         if found is None:
             st.caption("Type what is not known, and the trace answers it too.")
             return

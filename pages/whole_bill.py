@@ -20,7 +20,8 @@ from steptax.app.charts.fleet_bill import (
 )
 from steptax.app.errors import SteptaxError
 from steptax.app.metrics import METRICS
-from steptax.app.views.fleet_bill_models import DENOMINATORS, LEVELS, FleetBill, jobs_text
+from steptax.app.views.fleet_bill_models import DENOMINATORS, LEVELS, FleetBill
+from steptax.app.words import count_text
 from steptax.pages import data, parts, state
 
 #: What stands above the whole bill: goodput, its factors, and what they hide.
@@ -66,10 +67,12 @@ def draw(first: date | None = None, last: date | None = None) -> None:
         parts.download("bill_groups", lambda: groups_table(bill))
     st.caption(parts.plain(f"{bill.period} · {bill.denominator_text} · {bill.cost_basis}"))
     for price in bill.prices:
-        st.caption(parts.plain(f"{price.badge} ({jobs_text(price.jobs)}, {price.offer.source})"))
+        st.caption(
+            parts.plain(f"{price.badge} ({count_text(price.jobs, 'job')}, {price.offer.source})")
+        )
     _reconciliation(bill)
     if bill.not_billed:
-        with st.expander(f"{jobs_text(len(bill.not_billed))} without a bill, and why"):
+        with st.expander(f"{count_text(len(bill.not_billed), 'job')} without a bill, and why"):
             parts.rows("not_billed", not_billed_table(bill))
             parts.download("not_billed", lambda: not_billed_table(bill))
     for text in bill.warnings:

@@ -29,11 +29,13 @@ PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 DAMAGE = "tests/connectors/test_mutations.py"
 #: Damaged inputs of each connector in the whole check; a run of that test alone makes fewer.
 DAMAGED_INPUTS = "2000"
-#: Folders whose tests run by themselves, the longest first; all others run together.
-LONG = ("app", "browser", "connectors", "pages")
-#: More would disturb tests that watch a live page. Damaged inputs wait for nobody and nobody waits
-#: for them: they run beside these, with what time is left over.
-BESIDE = 2
+#: Folders whose tests run by themselves, the longest first, and in how many parts; all others run
+#: together.
+LONG = {"browser": 1, "app": 2, "connectors": 1, "pages": 1}
+#: Many tests wait for something to happen, so three keep two cores busy; more would disturb those
+#: that watch a live page. Damaged inputs wait for nobody and nobody waits for them: they run beside
+#: these, with what time is left over.
+BESIDE = 3
 
 
 def main(arguments: list[str]) -> int:
@@ -52,8 +54,12 @@ def _parts() -> dict[str, list[str]]:
     """The tests in parts that know nothing of each other: name and what pytest is given."""
     folders = sorted(p.name for p in (ROOT / "tests").iterdir() if any(p.glob("test_*.py")))
     rest = [f"tests/{name}" for name in folders if name not in LONG]
-    parts = {f"tests/{name}": [f"tests/{name}"] for name in LONG if name in folders}
-    parts["tests/connectors"].append(f"--ignore={DAMAGE}")
+    parts: dict[str, list[str]] = {}
+    for name, number in LONG.items():
+        files = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests" / name).glob("test_*.py"))
+        for part in range(number):
+            title = f"tests/{name}" + (f" ({part + 1} of {number})" if number > 1 else "")
+            parts[title] = [f for f in files[part::number] if f != DAMAGE]
     return {"damaged inputs": [DAMAGE], **parts, " ".join(rest): rest}
 
 

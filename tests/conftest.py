@@ -11,12 +11,17 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import settings
 
 from steptax.app.cli import main
 
 # Run behind a shell, tests ignore Ctrl-C, and so would all that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A test that other programs held up has not failed.
+settings.register_profile("steptax", deadline=None)
+settings.load_profile("steptax")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -12,13 +12,17 @@ from http.client import HTTPException
 from typing import Any
 
 from steptax.app.alerts.records import Message
-from steptax.app.alerts.rules import Email, Webhook, secret
+from steptax.app.alerts.rules import BURNS, Email, Webhook, secret
 from steptax.app.compute.alerting import US_PER_S, Change
 from steptax.app.errors import SteptaxError
 from steptax.app.format import format_moment
 
 TIMEOUT_S = 20.0
 _SYMBOLS = {"info": "i", "warning": "!", "critical": "!!"}
+
+
+#: What else may be why an alert is over, of a job and of a scope.
+_ENDED = ("the job runs no more", "its scope has no objective any more")
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,12 @@ class Failure:
 def title_of(message: Message) -> str:
     """One line, for a subject and a notification."""
     word = "cleared" if message.change is Change.CLEARED else message.severity
-    return f"[{word}] {message.rule}: job {message.job}"
+    return f"[{word}] {message.rule}: {_whom(message)}"
+
+
+def _whom(message: Message) -> str:
+    what = "scope" if message.metric in BURNS else "job"
+    return f"{what} {message.job}"
 
 
 def text_of(message: Message) -> str:
@@ -40,7 +49,7 @@ def text_of(message: Message) -> str:
     if message.change is Change.CLEARED and message.cleared_us is not None:
         minutes = (message.cleared_us - message.fired_us) / US_PER_S / 60
         lines = [
-            f"Over: {message.metric} is back, or the job runs no more. "
+            f"Over: {message.metric} is back, or {_ENDED[message.metric in BURNS]}. "
             f"What was told when it fired: {message.text}",
             f"fired {format_moment(message.fired_us)}",
             f"cleared {format_moment(message.cleared_us)}, after {minutes:,.0f} min",

@@ -23,9 +23,16 @@ RULES_FILE = "alerts.toml"
 #: What is not a metric of the registry, and can be watched too.
 SILENT_S = "silent_s"
 STOPPED_RANKS = "stopped_ranks"
+BURN_FAST, BURN_SLOW = "burn_fast_x", "burn_slow_x"
+#: Of a scope that an objective is set for, and not of a job.
+BURNS = {
+    BURN_FAST: "burn rate of an error budget over the newest hour",
+    BURN_SLOW: "burn rate of an error budget over the newest 6 hours",
+}
 READINGS = {
     SILENT_S: "seconds since the newest sign of life of a running job",
     STOPPED_RANKS: "ranks of a running job that fell silent",
+    **BURNS,
 }
 #: How far the clear threshold lies from the other where none is given, as a share of it.
 _MARGIN_SHARE = 0.1
@@ -37,6 +44,11 @@ above = 0.10
 clear = 0.08
 for_s = 300
 channels = ["ops"]
+
+[[rule]]
+name = "the error budget burns"  # steptax budget set --goodput-slo sets it
+metric = "burn_fast_x"           # without above or below: at the rate that is an alarm
+scopes = "all"
 
 [channel.ops]
 kind = "slack"
@@ -55,7 +67,11 @@ class _Strict(BaseModel):
 
 
 class Rule(_Strict):
-    """One rule; ``jobs`` is a pattern as a shell has it."""
+    """One rule; ``jobs`` and ``scopes`` are patterns as a shell has them.
+
+    A rule about a burn rate is about scopes (``all``, ``team:red``), every other one about jobs. It
+    may leave out its threshold: then it is the rate from which on the fleet page calls it an alarm.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     metric: str
@@ -65,27 +81,40 @@ class Rule(_Strict):
     for_s: Annotated[float, Field(ge=0, le=30 * 86400)] = 60.0
     clear_for_s: Annotated[float, Field(ge=0, le=30 * 86400)] = 60.0
     jobs: str = "*"
+    scopes: str = "*"
     severity: Literal["info", "warning", "critical"] = "warning"
     channels: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Rule:
-        if (self.above is None) == (self.below is None):
+        given = (self.above is not None) + (self.below is not None)
+        if given == 2 or (not given and not self.is_of_scopes):
             raise ValueError("expected either above or below")
         if self.metric not in METRICS and self.metric not in READINGS:
             raise ValueError(f"there is no metric {self.metric!r}")
+        if self.is_of_scopes and self.jobs != "*":
+            raise ValueError("jobs: an error budget is that of scopes: write scopes")
+        if not self.is_of_scopes and self.scopes != "*":
+            raise ValueError("scopes: this metric is that of jobs: write jobs")
+        if not given and self.clear is not None:
+            raise ValueError("clear: expected above or below with it")
         try:
-            _ = self.limit
+            _ = self.limit(1.0)
         except UserError as error:
             raise ValueError(f"clear: {error.message}") from None
         return self
 
     @property
-    def limit(self) -> Limit:
-        """Thresholds and durations."""
+    def is_of_scopes(self) -> bool:
+        """Whether it is about scopes with an objective, and not about jobs."""
+        return self.metric in BURNS
+
+    def limit(self, usual: float | None = None) -> Limit:
+        """Thresholds and durations; ``usual`` is the threshold of a rule that gives none."""
         threshold = self.above if self.above is not None else self.below
+        is_above = self.below is None
+        threshold = usual if threshold is None else threshold
         assert threshold is not None
-        is_above = self.above is not None
         clear = self.clear if self.clear is not None else self._usual_clear(threshold, is_above)
         return Limit(threshold, is_above, clear, self.for_s, self.clear_for_s)
 
@@ -97,9 +126,10 @@ class Rule(_Strict):
         is_share = self.metric in METRICS and METRICS[self.metric].unit == "ratio"
         return min(threshold + margin, (1 + threshold) / 2) if is_share else threshold + margin
 
-    def watches(self, job_id: str) -> bool:
-        """Whether the rule is about this job."""
-        return fnmatchcase(job_id, self.jobs)
+    def watches(self, name: str, *, is_scope: bool = False) -> bool:
+        """Whether the rule is about this job, or about this scope."""
+        pattern = self.scopes if is_scope else self.jobs
+        return is_scope == self.is_of_scopes and fnmatchcase(name, pattern)
 
 
 class Webhook(_Strict):

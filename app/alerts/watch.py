@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from steptax.app.alerts.channels import Failure, send
 from steptax.app.alerts.records import Message
 from steptax.app.alerts.rules import READINGS, Email, Rule, Rules, Webhook
 from steptax.app.alerts.store import AlertStore
-from steptax.app.compute.alerting import US_PER_S, Change, advance
+from steptax.app.compute.alerting import US_PER_S, Change, Limit, advance
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_value
 from steptax.app.metrics import METRICS
@@ -29,6 +29,8 @@ class Round:
     """What one round did."""
 
     jobs: int
+    scopes: int
+    """With an objective, whose error budgets were looked at."""
     fired: int
     cleared: int
     sent: int
@@ -52,12 +54,14 @@ def one_round(
     """
     told = list(found)
     changes = [change for reading in told for change in _judge(store, rules, reading, at_us)]
-    changes += _gone(store, rules, {reading.job_id for reading in told}, at_us)
+    changes += _gone(store, rules, told, at_us)
     store.told_late(at_us, {rule.name: tuple(rules.channels_of(rule)) for rule in rules.rules})
     sent, failed = deliver(store, rules, clock or (lambda: at_us), sender=sender)
     problems = tuple(f"{r.job_id}: {r.problem}" for r in told if r.problem is not None)
+    scopes = sum(reading.is_scope for reading in told)
     return Round(
-        len(told),
+        len(told) - scopes,
+        scopes,
         changes.count(Change.FIRED),
         changes.count(Change.CLEARED),
         sent,
@@ -69,13 +73,15 @@ def one_round(
 def _judge(store: AlertStore, rules: Rules, reading: Reading, at_us: int) -> list[Change]:
     changes = []
     for rule in rules.rules:
-        if not rule.watches(reading.job_id) or reading.problem is not None:
+        is_watched = rule.watches(reading.job_id, is_scope=reading.is_scope)
+        if not is_watched or reading.problem is not None:
             continue
         measure = reading.values.get(rule.metric)
         value = None if measure is None else measure.value
+        limit = rule.limit(reading.alarms.get(rule.metric))
         with store.change():
             before = store.standing(rule.name, reading.job_id)
-            after, change = advance(rule.limit, before, value, at_us)
+            after, change = advance(limit, before, value, at_us)
             if after != before:
                 store.keep(rule.name, reading.job_id, after)
             if change is Change.FIRED and value is not None and measure is not None:
@@ -85,7 +91,7 @@ def _judge(store: AlertStore, rules: Rules, reading: Reading, at_us: int) -> lis
                     severity=rule.severity,
                     metric=rule.metric,
                     value=value,
-                    text=said(rule, measure, reading.sentence),
+                    text=said(rule, limit, measure, reading.sentence),
                     at_us=at_us,
                     channels=tuple(rules.channels_of(rule)),
                 )
@@ -96,13 +102,16 @@ def _judge(store: AlertStore, rules: Rules, reading: Reading, at_us: int) -> lis
     return changes
 
 
-def _gone(store: AlertStore, rules: Rules, there: set[str], at_us: int) -> list[Change]:
+def _gone(store: AlertStore, rules: Rules, told: Sequence[Reading], at_us: int) -> list[Change]:
     """Alerts of jobs that run no more, and of rules that watch them no more, are over."""
     known = {rule.name: rule for rule in rules.rules}
+    there = {(reading.job_id, reading.is_scope) for reading in told}
     over = [
-        (rule, job)
-        for rule, job in store.open_standings()
-        if job not in there or rule not in known or not known[rule].watches(job)
+        (rule, name)
+        for rule, name in store.open_standings()
+        if (own := known.get(rule)) is None
+        or (name, own.is_of_scopes) not in there
+        or not own.watches(name, is_scope=own.is_of_scopes)
     ]
     for rule, job in over:
         with store.change():
@@ -114,10 +123,9 @@ def _gone(store: AlertStore, rules: Rules, there: set[str], at_us: int) -> list[
     return [Change.CLEARED] * len(over)
 
 
-def said(rule: Rule, measure: Measure, sentence: str) -> str:
-    """What a message says: the value, its limit, and what the job's card says."""
+def said(rule: Rule, limit: Limit, measure: Measure, sentence: str) -> str:
+    """What a message says: the value, its limit, and what the card of the job says."""
     title = METRICS[rule.metric].title if rule.metric in METRICS else READINGS[rule.metric]
-    limit = rule.limit
     side = "above" if limit.above else "below"
     assert measure.value is not None
     text = (

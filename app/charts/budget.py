@@ -11,7 +11,7 @@ from steptax.app.charts.style import blank
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.format import format_measure, format_usd
 from steptax.app.theme import BLUE, ORANGE, Palette
-from steptax.app.views.budget import BudgetView, changes
+from steptax.app.views.budget import BudgetView, changes, standing
 
 
 def budget_figure(view: BudgetView, palette: Palette) -> go.Figure:
@@ -94,8 +94,8 @@ def history_table(view: BudgetView) -> Table:
         Column("set_at_us", "set", "time"),
         Column("set_by", "by", "text"),
         Column("change", "what changed", "text", width_px=300),
-        Column("budget_usd", "budget", "usd"),
-        Column("goodput_slo_ratio", "goodput", "ratio"),
+        Column("budget_usd", "budget", "usd", "what holds from then on"),
+        Column("goodput_slo_ratio", "goodput", "ratio", "what holds from then on"),
         Column("note", "why", "text", width_px=320),
     )
     rows = [
@@ -103,10 +103,12 @@ def history_table(view: BudgetView) -> Table:
             e.set_at_us,
             e.set_by,
             change,
-            None if e.budget_usd is None else float(e.budget_usd),
-            e.goodput_slo_ratio,
+            None if budget is None else float(budget),
+            slo,
             e.note,
         ]
-        for e, change in zip(view.history, changes(view.history), strict=True)
+        for e, change, (budget, slo) in zip(
+            view.history, changes(view.history), standing(view.history), strict=True
+        )
     ]
     return table(columns, rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_count, format_interval, format_value
 from steptax.app.metrics import help_of
-from steptax.app.views.job_models import Card, JobView
+from steptax.app.views.job_models import NO_GROUP, Card, JobView
 
 _LISTED = 6
 
@@ -52,7 +52,7 @@ def card_fields(view: JobView) -> tuple[Field, ...]:
             Field(
                 "scope",
                 "scope",
-                card.culprit_scope or "no TP, PP or DP group is known for it",
+                card.culprit_scope or NO_GROUP,
                 is_missing=card.culprit_scope is None,
             ),
             _measure(

@@ -13,6 +13,7 @@ from steptax.app.format import format_count, format_measure, format_share, forma
 from steptax.app.theme import BLUE, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Palette
 from steptax.app.views.bucket_jobs import BINS, bin_of, bin_text
 from steptax.app.views.fleet_models import FleetView
+from steptax.app.words import count_text
 
 SizeUnit = Literal["GPU-hours", "jobs"]
 SIZE_UNITS: tuple[SizeUnit, ...] = ("GPU-hours", "jobs")
@@ -42,7 +43,7 @@ def sizes_figure(view: FleetView, unit: SizeUnit, palette: Palette) -> go.Figure
         if not any(values):
             continue
         whole = [
-            row.jobs if unit == "jobs" else sum(row.gpu_hours_by_state.values())
+            sum((row.jobs_by_state if unit == "jobs" else row.gpu_hours_by_state).values())
             for row in view.sizes
         ]
         said = [
@@ -140,7 +141,7 @@ def spread_figure(values: Sequence[float], title: str) -> go.Figure:
             width=100 / BINS * 0.92,
             marker={"color": BLUE},
             customdata=[
-                f"{bin_text(number)}: {count:,} jobs"
+                f"{bin_text(number)}: {count_text(count, 'job')}"
                 for number, count in enumerate(counts.tolist())
             ],
             hovertemplate="%{customdata}<extra></extra>",

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from steptax.app.charts.tables import Column, Table, table
+from steptax.app.format import format_value
 from steptax.app.metrics import METRICS
-from steptax.app.views.detector_score import DETECTORS, FIGURES, DetectorScore
+from steptax.app.views.detector_score import DETECTORS, FIGURES, SHARES, DetectorScore
 from steptax.app.views.executive_models import JobSummary
 from steptax.app.views.health_models import HealthView
 
@@ -92,14 +93,19 @@ def score_table(score: DetectorScore) -> Table:
     """The detector's own score beside two others on the same jobs."""
     columns = (
         Column("figure", "figure", "text", width_px=320),
-        Column("target", "target", "number"),
-        *(Column(name, title, "number") for name, title in DETECTORS.items()),
+        Column("target", "target", "text"),
+        *(Column(name, title, "text") for name, title in DETECTORS.items()),
     )
     rows = [
-        [FIGURES[name], target, *(values[detector] for detector in DETECTORS)]
+        [FIGURES[name], *(_figure(name, v) for v in (target, *map(values.get, DETECTORS)))]
         for name, target, values in score.rows
     ]
     return table(columns, rows)
+
+
+def _figure(name: str, value: float | None) -> str:
+    """A figure of the score: most are shares, the others counts of steps and alarms."""
+    return "" if value is None else format_value(value, "ratio" if name in SHARES else "")
 
 
 def score_groups_table(score: DetectorScore) -> Table:
@@ -108,9 +114,9 @@ def score_groups_table(score: DetectorScore) -> Table:
         Column("group", "jobs", "text", width_px=320),
         Column("detector", "detector", "text", width_px=220),
         Column("slow_ranks", "slow ranks", "count"),
-        Column("rank_recall", "of them named", "number"),
-        Column("rank_precision", "named ranks that were slow", "number"),
-        Column("rank_f1", "F1 of both", "number"),
+        Column("rank_recall", "of them named", "ratio"),
+        Column("rank_precision", "named ranks that were slow", "ratio"),
+        Column("rank_f1", "F1 of both", "ratio"),
         Column("alarms", "false alarms in 100,000 healthy rank-steps", "number"),
     )
     rows = [[getattr(group, column.key) for column in columns] for group in score.groups]

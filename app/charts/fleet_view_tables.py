@@ -12,7 +12,7 @@ from steptax.app.compute.measure import Measure
 from steptax.app.format import format_count, format_value
 from steptax.app.views.burn_words import burn_note, hours_text
 from steptax.app.views.fleet_models import Capacity, FleetView, Places
-from steptax.app.views.price import dollars
+from steptax.app.words import count_text
 
 _SUMS = {"jobs": "jobs", "gpu_hours": "GPU-hours", "usd": "USD"}
 _US_PER_HOUR = "mean time between failures of a job, h"
@@ -24,7 +24,7 @@ def losses_table(view: FleetView) -> Table:
         Column("what", "what", "text", width_px=240),
         Column("gpu_hours", "GPU-hours", "number"),
         Column("share", "of all", "ratio", "of the GPU-hours of all jobs"),
-        Column("usd", "cost", "usd", "GPU-hours x price"),
+        Column("usd", "cost", "usd", "GPU-hours x price of each job"),
         Column("jobs", "jobs", "count"),
         Column("note", "what that is, or why it is unknown", "text", width_px=420),
     )
@@ -50,7 +50,7 @@ def states_table(view: FleetView) -> Table:
         Column("jobs_share", "of jobs", "ratio"),
         Column("gpu_hours", "GPU-hours", "number"),
         Column("gpu_hours_share", "of GPU-hours", "ratio"),
-        Column("usd", "cost", "usd", "GPU-hours x price"),
+        Column("usd", "cost", "usd", "GPU-hours x price of each job"),
         Column("note", "note", "text", width_px=320),
     )
     rows = [
@@ -60,8 +60,8 @@ def states_table(view: FleetView) -> Table:
             row.jobs_share,
             row.gpu_hours.value,
             row.gpu_hours_share.value,
-            dollars(row.gpu_hours, view.price).value,
-            _note(row.gpu_hours),
+            view.costs["state"][row.state].value,
+            _notes(row.gpu_hours, view.costs["state"][row.state]),
         )
         for row in view.states
     ]
@@ -90,7 +90,7 @@ def sizes_table(view: FleetView) -> Table:
             row.gpu_hours_share.value,
             row.failed_jobs.value,
             row.failed_gpu_hours.value,
-            *(row.jobs_by_state.get(state, 0) for state in states),
+            *(_jobs_in(row, state) for state in states),
             *(_hours_in(row, state) for state in states),
             _note(row.failed_jobs) or _note(row.gpu_hours),
         )
@@ -107,7 +107,7 @@ def groups_by_state_table(groups: Sequence[GroupRow], name: str, view: FleetView
         Column("jobs", "jobs", "count"),
         Column("gpu_hours", "GPU-hours", "number"),
         Column("gpu_hours_share", "of GPU-hours", "ratio"),
-        Column("usd", "cost", "usd", "GPU-hours x price"),
+        Column("usd", "cost", "usd", "GPU-hours x price of each job"),
         Column("failed_jobs_ratio", "failed, of jobs", "ratio", "of those with a known end"),
         Column("failed_gpu_hours_ratio", "failed, of GPU-hours", "ratio"),
         *(Column(f"gpu_hours_{state}", f"{state}, GPU-hours", "number") for state in states),
@@ -119,11 +119,11 @@ def groups_by_state_table(groups: Sequence[GroupRow], name: str, view: FleetView
             row.jobs,
             row.gpu_hours.value,
             row.gpu_hours_share.value,
-            dollars(row.gpu_hours, view.price).value,
+            view.costs[name][row.name].value,
             row.failed_jobs.value,
             row.failed_gpu_hours.value,
             *(_hours_in(row, state) for state in states),
-            _note(row.failed_jobs) or _note(row.gpu_hours),
+            _note(row.failed_jobs) or _notes(row.gpu_hours, view.costs[name][row.name]),
         )
         for row in groups
     ]
@@ -254,7 +254,8 @@ def spread_table(spread: Spread, title: str) -> Table:
         (f"p{100 * q:.0f}", jobs.value, hours.value, _note(jobs) or _note(hours))
         for q, jobs, hours in spread.quantiles
     ]
-    note = f"{spread.jobs:,} jobs" + (f", unknown of {spread.unknown:,}" if spread.unknown else "")
+    unknown = f", unknown of {spread.unknown:,}" if spread.unknown else ""
+    note = f"{count_text(spread.jobs, 'job')}{unknown}"
     return table(columns, [*rows, ("mean", None, spread.mean.value, _note(spread.mean))], note=note)
 
 
@@ -362,9 +363,20 @@ def burn_table(view: FleetView) -> Table:
     return table(columns, rows)
 
 
+def _jobs_in(row: GroupRow, state: str) -> int | None:
+    """Jobs of one state; None where a source sums jobs."""
+    return row.jobs_by_state.get(state, 0 if row.jobs is not None else None)
+
+
 def _hours_in(row: GroupRow, state: str) -> float | None:
     """GPU-hours of one state: 0 where no job is in it, None where they are unknown."""
     return row.gpu_hours_by_state.get(state, None if row.jobs_by_state.get(state) else 0.0)
+
+
+def _notes(hours: Measure, usd: Measure) -> str:
+    """What limits the hours, and what the cost, where it is another thing."""
+    cost = f"cost unknown: {usd.reason}" if usd.value is None else "; ".join(usd.warnings)
+    return "; ".join(dict.fromkeys(filter(None, (_note(hours), cost))))
 
 
 def _note(measure: Measure) -> str:

@@ -214,12 +214,18 @@ def _labels(values: IntArray, edges: IntArray) -> list[str]:
     ]
 
 
+def _round_up(every: int) -> int:
+    """The least of 1, 2, 5, 10, 20, 50 ... not below ``every``: a reader counts by these."""
+    size = int(10 ** (len(str(max(1, every))) - 1))
+    return next(size * step for step in (1, 2, 5, 10) if size * step >= every)
+
+
 def cell_axis(labels: Sequence[str], wanted: int, *, down: bool) -> dict[str, object]:
     """An axis of cells without a rim, with about ``wanted`` labels at even places.
 
     Where cells are pooled only what they begin with is printed.
     """
-    every = max(1, -(-len(labels) // wanted))
+    every = _round_up(-(-len(labels) // wanted))
     named = labels[::every]
     ends = [-0.5, len(labels) - 0.5]
     return {

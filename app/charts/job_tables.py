@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -210,18 +211,17 @@ def _known(values: FloatArray) -> list[float | None]:
     return [None if np.isnan(value) else float(value) for value in values]
 
 
-def quiet_table(view: QuietFailures) -> Table:
-    """What slows a job without stopping it, a line per number."""
-    columns = (
+def quiet_table(view: QuietFailures, *, for_file: bool = False) -> Table:
+    """What slows a job without stopping it, a line per number; a file has it as a number too."""
+    columns = [
         Column("failure", "failure", "text", width_px=190),
         Column("title", "what", "text", width_px=230),
         Column("found", "found", "text", width_px=320),
-        Column("value", "value", "number"),
-        Column("unit", "unit", "text"),
         Column("note", "note", "text", width_px=160),
-    )
-    rows = [
-        [line.failure, line.title, line.text, line.measure.value, line.measure.unit, line.note]
-        for line in view.lines
     ]
+    rows: list[list[Any]] = [[n.failure, n.title, n.text, n.note] for n in view.lines]
+    if for_file:
+        columns[3:3] = [Column("value", "value", "number"), Column("unit", "unit", "text")]
+        for row, line in zip(rows, view.lines, strict=True):
+            row[3:3] = [line.measure.value, line.measure.unit]
     return table(columns, rows)

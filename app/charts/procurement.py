@@ -49,8 +49,8 @@ def options_table(view: Procurement) -> Table:
     """One line per option, best cost first; the ends of each cost are in the file."""
     names = view.columns
     columns = (
-        Column("name", "option", "text", width_px=300),
-        Column("best", "frontier", "text", width_px=70),
+        # Price and cost beside the name, also on a telephone.
+        Column("name", "option", "text", width_px=170),
         Column("usd_per_gpu_hour", "$/GPU-hour", "usd"),
         *(
             Column(
@@ -60,6 +60,7 @@ def options_table(view: Procurement) -> Table:
             )
             for name in names
         ),
+        Column("best", "frontier", "text", width_px=70),
         Column("usd_per_result_low", "cost, low end", "usd"),
         Column("usd_per_result_high", "cost, high end", "usd"),
         Column("badge", "rests on", "text", width_px=90),
@@ -75,9 +76,9 @@ def _row(option: Option, names: Sequence[str]) -> list[object]:
     cost = option.measures["usd_per_result"]
     return [
         option.name,
-        "yes" if option.on_frontier else "",
         None if option.price is None else float(option.price),
         *(option.measures[name].value for name in names),
+        "yes" if option.on_frontier else "",
         cost.low,
         cost.high,
         option.badge,
@@ -264,7 +265,7 @@ def history_figure(points: Sequence[PricePoint], palette: Palette) -> go.Figure:
             )
         )
     figure.update_layout(hovermode="closest", dragmode=False)
-    figure.update_xaxes(fixedrange=True, type="date", tickformat="%d %b %Y")
+    figure.update_xaxes(fixedrange=True, type="date", tickformat="%Y-%m-%d")
     if len({point.observed_on for point in points}) <= _FEW_DAYS:
         # Else the axis has a mark every few hours, each with the name of its day.
         figure.update_xaxes(dtick=_DAY_MS)

@@ -22,6 +22,9 @@ from steptax.app.views.review_models import (
     WeekRow,
 )
 
+_WEEK_MS = 7 * 86_400_000
+#: Names of weeks on the axis, about.
+_WEEK_TICKS = 8
 _WEEK_FIGURES = (
     "cost_usd",
     "gpu_hours",
@@ -104,9 +107,16 @@ def weeks_figure(weeks: Sequence[WeekRow], palette: Palette) -> go.Figure:
     first = date.fromisoformat(days[0]) - timedelta(days=4)
     last = date.fromisoformat(days[-1]) + timedelta(days=4)
     figure.update_layout(hovermode="closest", dragmode=False, bargap=0.2)
-    figure.update_xaxes(type="date", range=[str(first), str(last)], fixedrange=True)
+    every = max(1, round(len(days) / _WEEK_TICKS))
+    ticks = {"tickmode": "linear", "tick0": days[0], "dtick": every * _WEEK_MS}  # on Mondays
+    figure.update_xaxes(type="date", range=[str(first), str(last)], fixedrange=True, **ticks)
+    # Room above the highest bar, of which the range of its own choosing leaves none.
+    highest = max(
+        (value for trace in figure.data if trace.yaxis != "y2" for value in trace.y if value),
+        default=1.0,
+    )
     figure.update_yaxes(
-        title={"text": f"{unit} a week"}, rangemode="tozero", fixedrange=True, selector={}
+        title={"text": f"{unit} a week"}, range=[0, 1.08 * highest], fixedrange=True, selector={}
     )
     if "yaxis2" in figure.layout:
         figure.layout.yaxis2.title = None
@@ -156,7 +166,9 @@ def weeks_table(weeks: Sequence[WeekRow]) -> Table:
         ]
         for week in weeks
     ]
-    return table(columns, rows, sum_of={"cost_usd": "USD", "gpu_hours": "GPU-hours"})
+    note = "spend and GPU-hours with what was paid for and held by no job, where a bill tells"
+    sums = {"cost_usd": "USD", "gpu_hours": "GPU-hours"}
+    return table(columns, rows, sum_of=sums, note=note)
 
 
 def variance_figure(view: VarianceView, palette: Palette) -> go.Figure:
@@ -248,8 +260,13 @@ def anomalies_table(rows: Sequence[AnomalyRow]) -> Table:
     return table(columns, [[getattr(row, column.key) for column in columns] for row in rows])
 
 
-def showback_table(rows: Sequence[ShowbackRow], level: str, rest: ShowbackRow) -> Table:
-    """What each group held and cost, and what was paid for and held by no job, last."""
+def showback_table(
+    rows: Sequence[ShowbackRow],
+    level: str,
+    rest: ShowbackRow,
+    unmatched: ShowbackRow | None = None,
+) -> Table:
+    """What each group held and cost; last what was paid for and held by no job, and the rest."""
     columns = (
         Column(level, level, "text"),
         Column("jobs", "jobs", "count"),
@@ -276,6 +293,9 @@ def showback_table(rows: Sequence[ShowbackRow], level: str, rest: ShowbackRow) -
         note = None
     else:
         note = f"{rest.name}: {rest.gpu_hours.reason}"
+    if unmatched is not None:
+        why = unmatched.gpu_hours.reason
+        listed.append([unmatched.name, None, None, unmatched.spend_usd.value, None, why])
     return table(
         columns,
         listed,

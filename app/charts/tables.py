@@ -17,7 +17,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from steptax.app.format import UNKNOWN, format_count, format_exact, format_share, format_value
+from steptax.app.format import (
+    UNKNOWN,
+    format_count,
+    format_exact,
+    format_share,
+    format_usd,
+    format_value,
+)
 
 Kind = Literal["text", "count", "number", "ratio", "usd", "time_span", "time"]
 
@@ -79,38 +86,47 @@ class Table:
         return pa.table(arrays)
 
     def shown(self, limit: int) -> Any:
-        """As ``arrow``; where a share is too small for its digits, with its text beside its value.
+        """As ``arrow``; where no format of a column suits all its numbers, with the text of each.
 
         A page sorts by the value and shows the text: ``<0.1 %``, where digits would say 0.0 %.
         """
-        small = [column.key for column in self.columns if self._has_small_shares(column)]
+        texts = {
+            column.key: text
+            for column in self.columns
+            if (text := self._text_of(column)) is not None
+        }
         rows = self.arrow(limit)
-        if not small:
+        if not texts:
             return rows
         import pandas as pd
 
         frame = rows.to_pandas(types_mapper=pd.ArrowDtype)
-        return frame.style.format(dict.fromkeys(small, _share_text))
+        return frame.style.format({key: _or_nothing(text) for key, text in texts.items()})
 
-    def _has_small_shares(self, column: Column) -> bool:
-        place = self.columns.index(column)
-        return column.kind == "ratio" and any(
-            0 < abs(row[place]) < _SMALL_SHARE for row in self.rows if row[place] is not None
-        )
+    def _text_of(self, column: Column) -> Callable[[Any], str] | None:
+        """How each number of ``column`` is written, where one format is not right for all of them.
 
-    def number_format(self, column: Column) -> str | None:
-        """How a page writes the numbers of ``column``: small amounts keep digits above zero, and
-        large ones all of theirs. None where ``shown`` has the text of each.
+        Shares and amounts that are too small for the usual digits, and large numbers: all have
+        as many decimals, two or none.
         """
-        if self._has_small_shares(column):
+        if column.kind not in ("ratio", "usd", "number"):
             return None
-        if column.kind not in ("usd", "number"):
-            return _FORMATS[column.kind]
         place = self.columns.index(column)
         known = [abs(row[place]) for row in self.rows if row[place]]
-        if column.kind == "usd":
-            return "dollar" if not known or max(known) >= 1 else "$%.6f"
-        return "localized" if known and max(known) >= _LARGE else _FORMATS[column.kind]
+        if column.kind == "ratio" and any(value < _SMALL_SHARE for value in known):
+            return lambda percent: format_share(float(percent) / 100.0)
+        if column.kind == "usd" and known and max(known) < 1:
+            return lambda usd: format_usd(float(usd))
+        if column.kind == "number" and known and max(known) >= _LARGE:
+            decimals = 0 if all(float(value).is_integer() for value in known) else 2
+            return lambda value: f"{float(value):,.{decimals}f}"
+        return None
+
+    def number_format(self, column: Column) -> str | None:
+        """How a page writes the numbers of ``column``; None where ``shown`` has their texts."""
+        if self._text_of(column) is not None:
+            return None
+        return "dollar" if column.kind == "usd" else _FORMATS[column.kind]
 
     def csv(self) -> str:
         """All rows; a value that is not known is an empty field. No total: a program would add it.
@@ -130,11 +146,11 @@ class Table:
         return out.getvalue()
 
 
-def _share_text(percent: Any) -> str:
-    """A share in percent as text; empty where it is not known."""
+def _or_nothing(write: Callable[[Any], str]) -> Callable[[Any], str]:
+    """As ``write``; empty for what is not known."""
     import pandas as pd
 
-    return "" if pd.isna(percent) else format_share(float(percent) / 100.0)
+    return lambda value: "" if pd.isna(value) else write(value)
 
 
 def table(

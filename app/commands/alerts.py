@@ -1,4 +1,4 @@
-"""``steptax alerts``: rules over running jobs, who is told, what was told, and silence."""
+"""``steptax alerts``: rules over jobs and error budgets, who is told, what was told, silence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from steptax.app.compute.alerting import US_PER_S, Change
 from steptax.app.errors import InputError, NotFoundError, UserError
 from steptax.app.format import format_moment
 from steptax.app.views.alert_list import told_text
-from steptax.app.views.alerting import readings
+from steptax.app.views.alerting import burn_readings, readings
 from steptax.app.views.workspace import open_workspace
 
 RulesFlag = Annotated[
@@ -31,7 +31,8 @@ StateFlag = Annotated[
 ]
 
 alerts = typer.Typer(
-    help="Rules over running jobs: who is told when a limit is passed, and when it is over.",
+    help="Rules over running jobs and error budgets: who is told when a limit is passed, and when "
+    "it is over.",
     no_args_is_help=True,
 )
 
@@ -66,7 +67,7 @@ def run_command(
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Judge running jobs by the rules, round after round, and deliver what is due."""
+    """Judge running jobs and error budgets by the rules, round after round; deliver what is due."""
     root = lake_root(lake)
     store = _store(state, lake)
     known = _rules(rules, lake)
@@ -79,7 +80,10 @@ def run_command(
             if once:
                 raise
             console.print(f"rules not read, those before hold: {error}")
-        found = readings(open_workspace(root), price=price_of(price))
+        ws = open_workspace(root)
+        found = [*readings(ws, price=price_of(price))]
+        if any(rule.is_of_scopes for rule in known.rules):
+            found += burn_readings(ws, price=price_of(price))
         done = one_round(store, known, found, _now_us(), clock=_now_us)
         if once or done.fired or done.cleared or done.sent or done.failed or done.problems:
             show(vars(done), as_json=as_json, text=lambda done=done: _say(done))  # type: ignore[misc]
@@ -94,8 +98,9 @@ def _now_us() -> int:
 
 
 def _say(done: Any) -> None:
+    budgets = f"{done.scopes} error budgets, " if done.scopes else ""
     console.print(
-        f"{done.jobs} running, {done.fired} fired, {done.cleared} cleared; messages: "
+        f"{done.jobs} running, {budgets}{done.fired} fired, {done.cleared} cleared; messages: "
         f"{done.sent} sent, {done.failed} failed",
     )
     for problem in done.problems:

@@ -47,6 +47,7 @@ def _print(view: SideBySide) -> None:
     console.print("")
     heads = ("metric", "A", "B", "change", "better")
     console.print(table_of("", heads, metric_rows(view)))
+    console.print(f"price: {view.price_text}")
     for name, side in (("A", view.a), ("B", view.b)):
         console.print(f"{name}: {side.culprit}")
     if view.differs:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import shlex
-import signal
-import subprocess
-import tempfile
 import threading
 import time
 import webbrowser
@@ -32,22 +28,31 @@ from steptax.app.commands.options import (
     settings,
 )
 from steptax.app.commands.output import console, show
+from steptax.app.commands.serving import (
+    dashboard_at,
+    environment_of,
+    port_near,
+    stop_on_terminate,
+)
 from steptax.app.demo.config import STRAGGLERS, DemoConfig
 from steptax.app.demo.job import DemoJob
 from steptax.app.errors import IntegrityError, NotFoundError, UserError
+from steptax.app.first_run import demo_lake
 from steptax.app.lake import Lake, lake_at
 from steptax.app.lake.bucket import url_of
 from steptax.app.lake.compact import compact
 from steptax.app.logs import FORMATS, LEVELS
-from steptax.app.serve import free_port, server_command, wait_until_healthy
 from steptax.app.views.card_text import card_as_text
+from steptax.app.views.first_steps import FIRST_STEPS
 from steptax.app.views.job import job_view
 from steptax.app.views.workspace import open_workspace
 
 #: The demo pretends that each worker is one GPU at this list price, and says so.
 DEMO_PRICE = Decimal("2.00")
+STRAGGLER, WORKERS, BACKEND = "sequence", 8, "auto"
 COMPACT_EVERY_S = 15.0
-CARD_AFTER_STEPS = 40
+#: As on the page: before that the card cannot tell why a worker is slow.
+CARD_AFTER_STEPS = FIRST_STEPS
 
 
 def register(app: typer.Typer) -> None:
@@ -95,13 +100,13 @@ def serve_command(
     ):
         if given is not None and given not in known:
             raise UserError(f"expected {' or '.join(known)}, found {given!r}", where=flag)
-    _stop_on_terminate()
+    stop_on_terminate()
     root = lake_root(lake)
     if url_of(root) or root.exists():
         lake_at(root)  # says what is wrong with it here, rather than on every page
     else:
         console.print(f"There is no lake at {root} yet; the pages wait for its first job.")
-    environment = _environment(root, price_of(price), None)
+    environment = environment_of(root, price_of(price), None)
     environment |= {
         f"STEPTAX_{name}": str(value)
         for name, value in (
@@ -111,16 +116,23 @@ def serve_command(
         )
         if value is not None
     }
-    with _server(host, _port(port, host), environment, access) as (process, url):
+    with dashboard_at(host, port_near(port, host), environment, access) as (process, url):
         console.print(f"Steptax is at {url} (Ctrl-C stops it)")
         process.wait()
 
 
 def demo_command(
+    company: Annotated[
+        bool,
+        typer.Option(
+            "--company",
+            help="train nothing: six weeks of a made-up company, for whoever pays or buys",
+        ),
+    ] = False,
     straggler: Annotated[
         str, typer.Option("--straggler", help=f"what slows one worker: {', '.join(STRAGGLERS)}")
-    ] = "sequence",
-    workers: Annotated[int, typer.Option("--workers", min=2, max=64, help="processes")] = 8,
+    ] = STRAGGLER,
+    workers: Annotated[int, typer.Option("--workers", min=2, max=64, help="processes")] = WORKERS,
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="stop after so many; else until Ctrl-C")
     ] = None,
@@ -129,16 +141,43 @@ def demo_command(
         bool, typer.Option("--dashboard/--no-dashboard", help="serve the pages")
     ] = True,
     port: Annotated[int, typer.Option("--port", help="port of the dashboard")] = 8501,
-    price: PriceFlag = None,
+    price: Annotated[
+        str | None,
+        typer.Option(
+            "--price",
+            metavar="USD",
+            help=f"price per GPU-hour in USD; else {DEMO_PRICE}, as if each worker were one GPU",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="same seed, same data and culprit")] = 0,
-    backend: Annotated[str, typer.Option("--backend", help="auto, numpy or torch (gloo)")] = "auto",
+    backend: Annotated[
+        str, typer.Option("--backend", help="auto, numpy or torch (gloo)")
+    ] = BACKEND,
     lake: Annotated[
         Path | None, typer.Option("--lake", help="where to keep it; else a folder of your own")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Train a small model for real on this machine, with one slow worker, and watch it live."""
-    root = lake if lake is not None else _demo_lake()
+    """Train a small model for real on this machine, with one slow worker, and watch it live.
+
+    With --company: write six weeks of a made-up company (synthetic, and labelled so) and open the
+    pages on them: what to fix first and what it is worth, the fleet, the bill, what to buy.
+    """
+    if company:
+        _refuse_training(straggler, workers, steps, backend)
+        from steptax.app.commands.company import show_company
+
+        show_company(
+            lake,
+            seed=seed,
+            price=price_of(price),
+            dashboard=dashboard,
+            browser=browser,
+            port=port,
+            as_json=as_json,
+        )
+        return
+    root = lake if lake is not None else demo_lake()
     Lake(root, create=True)
     # Seconds keep apart what is started one after the other; the process id what is not.
     job_id = f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
@@ -157,7 +196,7 @@ def demo_command(
         cost, note = DEMO_PRICE, "set by the demo, as if each worker were one GPU"
     job = DemoJob(config)
     with contextlib.ExitStack() as stack:
-        _stop_on_terminate()
+        stop_on_terminate()
         stack.enter_context(_compacting(root))
         job.start()
         stack.callback(job.stop)
@@ -169,10 +208,10 @@ def demo_command(
                 else f"Training with {workers} workers."
             )
         if dashboard:
-            environment = _environment(root, cost, note)
+            environment = environment_of(root, cost, note)
             here = "127.0.0.1"
-            used = _port(port, here, quiet=as_json)
-            _, base = stack.enter_context(_server(here, used, environment))
+            used = port_near(port, here, quiet=as_json)
+            _, base = stack.enter_context(dashboard_at(here, used, environment))
             url = f"{base}/job?{urlencode({'job': job_id})}"
             if not as_json:
                 console.print(f"Steptax is at {url} (Ctrl-C stops everything)")
@@ -181,6 +220,22 @@ def demo_command(
         with contextlib.suppress(KeyboardInterrupt):
             _watch(job, root, job_id, cost, note, quiet=as_json)
     _last_word(root, job_id, cost, note, as_json=as_json)
+
+
+def _refuse_training(straggler: str, workers: int, steps: int | None, backend: str) -> None:
+    """A company trains nothing: UserError for a flag that says how to train."""
+    for flag, is_given in (
+        ("--straggler", straggler != STRAGGLER),
+        ("--workers", workers != WORKERS),
+        ("--steps", steps is not None),
+        ("--backend", backend != BACKEND),
+    ):
+        if is_given:
+            raise UserError(
+                "the company's jobs are made up, and nothing is trained",
+                where=flag,
+                hint=f"leave out {flag}, or --company",
+            )
 
 
 def _watch(
@@ -228,52 +283,6 @@ def _last_word(root: Path, job_id: str, price: Decimal, note: str, *, as_json: b
     show(data, as_json=as_json, text=text)
 
 
-def _port(preferred: int, host: str, *, quiet: bool = False) -> int:
-    """The port to listen on; says so when it is not the one that was asked for."""
-    port = free_port(preferred, host)
-    if port != preferred and not quiet:
-        console.print(f"Port {preferred} is in use; port {port} is taken instead.")
-    return port
-
-
-def _demo_lake() -> Path:
-    """A folder of this user's own, kept between demos."""
-    return Path(tempfile.gettempdir()) / f"steptax-demo-{getpass.getuser()}"
-
-
-def _environment(root: Path, price: Decimal | None, note: str | None) -> dict[str, str]:
-    environment = dict(os.environ) | {"STEPTAX_LAKE": str(root.resolve())}
-    if price is not None:
-        environment["STEPTAX_PRICE_USD_PER_GPU_HOUR"] = str(price)
-    if note is not None:
-        environment["STEPTAX_PRICE_NOTE"] = note
-    return environment
-
-
-@contextlib.contextmanager
-def _server(
-    host: str, port: int, environment: dict[str, str], access: Path | None = None
-) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A running dashboard; it ends with this block, however that ends."""
-    process = subprocess.Popen(
-        server_command(host, port, access),
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        url = f"http://{host}:{port}"
-        wait_until_healthy(url, process)
-        yield process, url
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
 @contextlib.contextmanager
 def _compacting(root: Path) -> Iterator[None]:
     """Merge the recorder's small segments now and then, so that pages stay quick."""
@@ -290,12 +299,3 @@ def _compacting(root: Path) -> Iterator[None]:
     finally:
         done.set()
         thread.join(timeout=10)
-
-
-def _stop_on_terminate() -> None:
-    """A polite kill ends the demo as Ctrl-C does, and so leaves no process behind."""
-
-    def stop(_signal: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)

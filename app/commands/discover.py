@@ -6,8 +6,12 @@ import typer
 
 from steptax.app.commands.options import JsonFlag
 from steptax.app.commands.output import console, show
-from steptax.app.first_run import Offer, found_here
+from steptax.app.first_run import PORTS, Offer, found_here, usual_folders
 
+LOOKED = (
+    "Looked for NVIDIA devices, Slurm's sacct, what answers on the ports {ports} of this machine, "
+    "and for lakes and files of jobs in {folders}."
+)
 NOTHING = (
     "Nothing was found on this machine. steptax demo trains a real job on it; steptax connectors "
     "lists what can be read."
@@ -35,7 +39,8 @@ def discover_command(as_json: JsonFlag = False) -> None:
 def _print(found: tuple[Offer, ...]) -> None:
     if not found:
         console.print(NOTHING)
-        return
     for offer in found:
         console.print(f"{offer.title}: {offer.gives}")
         console.print(f"    {offer.command}")
+    ports = ", ".join(str(port) for _, port in PORTS)
+    console.print(LOOKED.format(ports=ports, folders=", ".join(map(str, usual_folders()))))

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
+
+import typer
 
 from steptax.app.commands.output import console, print_wide, table_of
-from steptax.app.format import UNKNOWN, format_measure, format_usd, format_value
+from steptax.app.compute.measure import Measure
+from steptax.app.format import format_count, format_measure, format_usd, format_value
 from steptax.app.views.executive_models import ExecutiveView
 from steptax.app.views.review_models import ReviewCard, ShowbackRow
 from steptax.app.views.review_periods import change_text
 
+CompareFlag = Annotated[
+    str,
+    typer.Option(
+        "--compare-to",
+        metavar="WHAT",
+        help="previous, year (the same days a year before), none, or 2026-09-01..2026-09-30",
+    ),
+]
 #: Lines of a table in a terminal; --json prints all.
 LISTED = 12
 #: Headline numbers without a card of their own.
@@ -30,9 +42,13 @@ def print_top(view: ExecutiveView) -> None:
         console.print(f"  next: {found.action}")
         if found.per_day_usd.value is not None:
             console.print(f"  every further day: {format_value(found.per_day_usd.value, 'USD')}")
+    for found in view.fixes[1:]:
+        console.print(f"Then: {found.what}, worth {found.worth}")
+        console.print(f"  why: {found.why}")
+        console.print(f"  next: {found.action}")
     for kpi in view.kpis:
         if kpi.metric_id in _BESIDE:
-            console.print(f"  {kpi.title}: {kpi.text}")
+            console.print(f"  {kpi.title}: {kpi.text.removesuffix(f' {kpi.title}')}")
     for card in view.cards:
         console.print(f"  {card.title}: {format_measure(card.measure)}{_change(card)}")
         for detail in card.details:
@@ -42,11 +58,11 @@ def print_top(view: ExecutiveView) -> None:
 
 
 def _change(card: ReviewCard) -> str:
-    if card.delta is None:
-        return ""
+    if card.delta is None or card.measure.value is None:
+        return ""  # why the value is not known stands there already
     if card.delta.change.value is None:
         return f" (no change to tell: {card.delta.change.reason})"
-    return f" ({change_text(card.delta)} vs {card.delta.reference})"
+    return f" ({change_text(card.delta)}, {card.delta.against})"
 
 
 def print_rest(view: ExecutiveView) -> None:
@@ -66,7 +82,7 @@ def print_rest(view: ExecutiveView) -> None:
     _anomalies(view)
     _weeks(view)
     for level, groups in view.showback.items():
-        _showback(level, groups, view.unallocated)
+        _showback(level, groups, (view.unallocated, view.unmatched))
     _runs(view)
 
 
@@ -97,7 +113,7 @@ def _weeks(view: ExecutiveView) -> None:
         (
             week.first_day,
             *(
-                format_value(week.figures[name].value, week.figures[name].unit)
+                _under_its_head(week.figures[name])
                 for name in ("cost_usd", "gpu_hours", "goodput_ratio", "straggler_tax_ratio")
             ),
             "" if week.budget_usd is None else format_usd(week.budget_usd),
@@ -107,27 +123,40 @@ def _weeks(view: ExecutiveView) -> None:
     names = ("week of", "spend", "GPU-hours", "goodput", "straggler tax", "budget")
     if rows:
         console.print(table_of("Week by week", names, rows))
+    if rows and view.unallocated.gpu_hours.value:
+        console.print("spend and GPU-hours with what was paid for and held by no job")
+    if view.earlier_weeks(LISTED):
+        console.print(view.earlier_weeks(LISTED))
 
 
-def _showback(level: str, groups: Sequence[ShowbackRow], rest: ShowbackRow) -> None:
+def _under_its_head(measure: Measure) -> str:
+    """A value in a column whose heading has the unit already."""
+    unit = "" if measure.unit == "GPU-hours" else measure.unit
+    return format_value(measure.value, unit)
+
+
+def _showback(
+    level: str, groups: Sequence[ShowbackRow], beside: Sequence[ShowbackRow | None]
+) -> None:
     if not groups:
         return
     rows = [
         (
             row.name,
-            f"{row.jobs:,}",
-            *(
-                UNKNOWN if measure.value is None else format_value(measure.value, measure.unit)
-                for measure in (row.gpu_hours, row.spend_usd, row.recoverable_usd)
-            ),
+            format_count(row.jobs),
+            *map(_under_its_head, (row.gpu_hours, row.spend_usd, row.recoverable_usd)),
         )
         for row in groups
     ]
     names = (level, "jobs", "GPU-hours", "spend", "recoverable")
     console.print(table_of(f"Showback by {level}", names, rows[:LISTED]))
     _more(rows)
-    console.print(f"{rest.name}: {format_measure(rest.gpu_hours)}", end="")
-    console.print(f", {format_measure(rest.spend_usd)}" if rest.spend_usd.value is not None else "")
+    for rest in beside:
+        if rest is None:
+            continue
+        told = [m for m in (rest.gpu_hours, rest.spend_usd) if m.value is not None]
+        said = ", ".join(format_measure(m) for m in told or (rest.gpu_hours,))
+        console.print(f"{rest.name}: {said}")
 
 
 def _runs(view: ExecutiveView) -> None:

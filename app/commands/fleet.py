@@ -9,7 +9,7 @@ import typer
 from steptax.app.commands.ledger import day_of
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
 from steptax.app.commands.output import console, print_wide, show, table_of
-from steptax.app.format import UNKNOWN, format_measure, format_share, format_value
+from steptax.app.format import UNKNOWN, format_count, format_measure, format_share, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.views.burn_words import burn_text, hours_text
 from steptax.app.views.fleet import fleet_view
@@ -94,7 +94,8 @@ def _print(view: FleetView) -> None:
         console.print(f"Only jobs of: {view.only}")
     console.print(view.coverage)
     for name, measure in view.metrics.items():
-        console.print(f"  {METRICS[name].title}: {format_measure(measure)}")
+        base = f", {view.bases[name]}" if name in view.bases else ""
+        console.print(f"  {METRICS[name].title}: {format_measure(measure)}{base}")
     losses = [
         (
             row.what,
@@ -115,36 +116,39 @@ def _print(view: FleetView) -> None:
 
 def _print_sizes(view: FleetView) -> None:
     states = [
-        (row.state, f"{row.jobs:,}", format_share(row.jobs_share), format_measure(row.gpu_hours),
-         format_value(row.gpu_hours_share.value, "ratio"))
+        (row.state, format_count(row.jobs), format_share(row.jobs_share),
+         format_measure(row.gpu_hours),
+         format_value(row.gpu_hours_share.value, "ratio"),
+         format_value(view.costs["state"][row.state].value, "USD"))
         for row in view.states
     ]  # fmt: skip
-    names = ("state", "jobs", "of jobs", "GPU-hours", "of GPU-hours")
+    names = ("state", "jobs", "of jobs", "GPU-hours", "of GPU-hours", "cost")
     print_wide(table_of("States", names, states))
     sizes = [
         (
             row.size,
-            f"{row.jobs:,}",
+            format_count(row.jobs),
             format_value(row.gpu_hours.value, ""),
             format_value(row.failed_jobs.value, "ratio"),
             format_value(row.failed_gpu_hours.value, "ratio"),
         )
         for row in view.sizes
     ]
-    names = ("GPUs", "jobs", "GPU-hours", "failed, of jobs", "failed, of GPU-hours")
-    print_wide(table_of("Sizes", names, sizes))
+    columns = ("GPUs", "jobs", "GPU-hours", "failed, of jobs", "failed, of GPU-hours")
+    print_wide(table_of("Sizes", columns, sizes))
     for title, groups in view.groups.items():
         told = [
             (
                 row.name,
-                f"{row.jobs:,}",
+                format_count(row.jobs),
                 format_value(row.gpu_hours.value, ""),
                 format_value(row.failed_jobs.value, "ratio"),
                 format_value(row.failed_gpu_hours.value, "ratio"),
+                format_value(view.costs[title][row.name].value, "USD"),
             )
             for row in groups[:LISTED_GROUPS]
         ]
-        print_wide(table_of(f"By {title}", (title, *names[1:]), told))
+        print_wide(table_of(f"By {title}", (title, *columns[1:], "cost"), told))
         if len(groups) > LISTED_GROUPS:
             console.print(f"  and {len(groups) - LISTED_GROUPS:,} more; --json prints all")
     rates = [
@@ -158,9 +162,9 @@ def _print_sizes(view: FleetView) -> None:
         )
         for row in view.rate.sizes
     ]
-    columns = ("GPUs", "failures", "by 1/N", "observed / expected", "MTBF", "goes with 1/N")
+    checked = ("GPUs", "failures", "by 1/N", "observed / expected", "MTBF", "goes with 1/N")
     if rates:
-        print_wide(table_of("Failures against 1/N", columns, rates))
+        print_wide(table_of("Failures against 1/N", checked, rates))
     for text in view.rate.limits:
         console.print(f"  {text}")
 

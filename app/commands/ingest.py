@@ -24,7 +24,7 @@ from steptax.app.commands.source_flags import (
     TimeUnitFlag,
     WorldSizeFlag,
 )
-from steptax.app.errors import UserError
+from steptax.app.errors import InputError, UserError
 from steptax.app.ingest import (
     SAME_MONTH,
     ingest_file,
@@ -150,6 +150,14 @@ def ingest_command(
             if value is not None
         },
     )
+    for path in paths:
+        # Before the lake, which a mistyped name would leave behind empty.
+        if url_of(path) is None and not path.exists():
+            raise InputError(
+                "there is no such file",
+                where=str(path),
+                hint="check the path; a shell pattern such as folder/*.csv works",
+            )
     store = open_lake(lake, create=True)
     results: list[IngestResult] = []
     skipped: list[str] = []

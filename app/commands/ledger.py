@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
+from steptax.app.commands.options import (
+    BillRulesFlag,
+    JsonFlag,
+    LakeFlag,
+    PriceFlag,
+    lake_root,
+    price_of,
+)
 from steptax.app.commands.output import console, print_wide, show, table_of
 from steptax.app.errors import UserError
-from steptax.app.format import format_share, format_value
+from steptax.app.format import format_count, format_share, format_value
 from steptax.app.views.bill_rules import amounts_of, read_rules, with_options
 from steptax.app.views.fleet_bill import fleet_bill
 from steptax.app.views.fleet_bill_models import (
@@ -21,11 +27,11 @@ from steptax.app.views.fleet_bill_models import (
     FleetBill,
     FleetGroup,
     Invoice,
-    jobs_text,
 )
 from steptax.app.views.fleet_groups import cost_text
 from steptax.app.views.offers import OfferFilter
 from steptax.app.views.workspace import open_workspace
+from steptax.app.words import count_text
 
 S_PER_HOUR = 3600.0
 #: Groups and jobs without a bill that are listed in a terminal.
@@ -64,10 +70,7 @@ def ledger_command(
     jobs: Annotated[
         list[str] | None, typer.Option("--job", metavar="ID", help="this job only; may be repeated")
     ] = None,
-    rules: Annotated[
-        Path | None,
-        typer.Option("--bill-rules", metavar="FILE", help="TOML: [tags] [resources] [rates]"),
-    ] = None,
+    rules: BillRulesFlag = None,
     tags: Annotated[
         list[str] | None,
         typer.Option("--tag", metavar="WHAT=TAG", help="tag that names a job, team, project, ..."),
@@ -132,7 +135,7 @@ def print_bill(view: FleetBill) -> None:
     console.print(f"{view.period} · percentages of {view.denominator_text}")
     console.print(f"cost: {view.cost_basis}")
     for one in view.prices:
-        console.print(f"  {one.badge} ({jobs_text(one.jobs)}, {one.offer.source})")
+        console.print(f"  {one.badge} ({count_text(one.jobs, 'job')}, {one.offer.source})")
     if view.total is not None:
         console.print("")
         _print_groups(view, view.total)
@@ -166,7 +169,7 @@ def _print_groups(view: FleetBill, total: FleetGroup) -> None:
     rows = [
         [
             group.name,
-            f"{group.jobs:,}",
+            format_count(group.jobs),
             _hours(group.gpu_hours),
             format_share(group.gpu_hours_share),
             *([cost_text(group.cost, view.currency)] if total.cost is not None else []),
@@ -275,6 +278,8 @@ def _print_not_billed(view: FleetBill) -> None:
         return
     listed = view.not_billed[:LISTED]
     rows = [[one.job_id, one.reason] for one in listed]
-    print_wide(table_of(f"{jobs_text(len(view.not_billed))} without a bill", ("job", "why"), rows))
+    print_wide(
+        table_of(f"{count_text(len(view.not_billed), 'job')} without a bill", ("job", "why"), rows)
+    )
     if len(view.not_billed) > len(listed):
         console.print(f"... and {len(view.not_billed) - len(listed):,} more; --json prints all")

@@ -31,6 +31,14 @@ MasterFlag = Annotated[
     typer.Option("--master", metavar="URL", help="of Spark: spark://host:7077, yarn, local[4]"),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+TeamFlag = Annotated[
+    list[str] | None,
+    typer.Option("--team", help="nothing of any other team is in it; repeat it"),
+]
+BillRulesFlag = Annotated[
+    Path | None,
+    typer.Option("--bill-rules", metavar="FILE", help="TOML: [tags] [resources] [rates]"),
+]
 PriceFlag = Annotated[
     str | None,
     typer.Option("--price", metavar="USD", help="price per GPU-hour in USD; none is assumed"),

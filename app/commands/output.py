@@ -116,6 +116,10 @@ def exit_code_of(error: BaseException, *, as_json: bool) -> int:
         return EXIT_USER if isinstance(error, UserError) else EXIT_OURS
     if isinstance(error, TyperException):
         hint = "steptax --help lists the commands, steptax COMMAND --help their flags"
+        context = getattr(error, "ctx", None)
+        if context is not None and context.parent is not None:
+            usage = " ".join(context.get_usage().split())
+            hint = f"{usage}; {context.command_path} --help explains each"
         print_error("UsageError", error.format_message(), where=None, hint=hint, as_json=as_json)
         return EXIT_USER
     if isinstance(error, OSError) and error.filename is not None:

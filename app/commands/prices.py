@@ -16,6 +16,7 @@ from steptax.app.errors import UserError
 from steptax.app.price_book import UNKNOWN, Entry, accept, add, entries, held
 from steptax.app.views.price import price_text
 from steptax.app.views.workspace import open_workspace
+from steptax.app.words import day_text
 
 ByFlag = Annotated[str | None, typer.Option("--by", metavar="NAME", help="who; else the user")]
 ModelFlag = Annotated[str | None, typer.Option("--gpu-model", help="offers of this device only")]
@@ -143,7 +144,7 @@ def _story(one: Entry) -> str:
     parts = [one.held_because] if one.held_because else []
     if one.accepted_by:
         when = datetime.fromtimestamp(one.stored_us / 1e6, UTC) if one.stored_us else None
-        on = f" on {when:%d %b %Y %H:%M} UTC" if when else ""
+        on = f" on {day_text(when)} {when:%H:%M} UTC" if when else ""
         verb = "accepted" if one.held_because else "entered"
         parts.append(f"{verb} by {one.accepted_by}{on}")
     return "; ".join(parts)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steptax.app.commands.executive import CompareFlag
 from steptax.app.commands.fleet import (
     ClusterFlag,
     FirstFlag,
@@ -18,9 +19,18 @@ from steptax.app.commands.fleet import (
     filter_of,
 )
 from steptax.app.commands.ledger import ByFlag, DenominatorFlag, ZoneFlag, day_of
-from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
+from steptax.app.commands.options import (
+    BillRulesFlag,
+    JsonFlag,
+    LakeFlag,
+    PriceFlag,
+    TeamFlag,
+    lake_root,
+    price_of,
+)
 from steptax.app.commands.output import console, show
 from steptax.app.commands.progress import working
+from steptax.app.compute.compared import PREVIOUS
 from steptax.app.errors import UserError
 from steptax.app.report.render import FORMATS, format_of, render, write
 from steptax.app.views.workspace import open_workspace
@@ -38,10 +48,6 @@ OutputFlag = Annotated[
 BaseUrlFlag = Annotated[
     str | None,
     typer.Option("--base-url", metavar="URL", help="where the pages are served; makes links whole"),
-]
-TeamFlag = Annotated[
-    list[str] | None,
-    typer.Option("--team", help="nothing of any other team is in it; repeat it"),
 ]
 MailFlag = Annotated[
     str | None,
@@ -72,6 +78,7 @@ def executive_command(
     form: FormatFlag = None,
     first: FirstFlag = None,
     last: LastFlag = None,
+    compare_to: CompareFlag = PREVIOUS,
     by: ByFlag = "team",
     denominator: DenominatorFlag = "paid",
     tz: ZoneFlag = "UTC",
@@ -80,6 +87,7 @@ def executive_command(
     to_mail: MailFlag = None,
     rules: RulesFlag = None,
     teams: TeamFlag = None,
+    bill_rules: BillRulesFlag = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -88,10 +96,11 @@ def executive_command(
 
     _check_target(output, to_mail)
     made = executive_report(
-        open_workspace(lake_root(lake), teams=teams or None),
+        open_workspace(lake_root(lake), teams=teams or None, bill_rules=bill_rules),
         price=price_of(price),
         first=day_of(first, "--from"),
         last=day_of(last, "--to"),
+        compare_to=compare_to,
         by=by,
         denominator=denominator,
         tz=tz,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -16,6 +17,7 @@ from steptax.app.commands.progress import working
 from steptax.app.errors import UserError
 
 if TYPE_CHECKING:  # half a second that --help need not take
+    from steptax.app.views.models import Price
     from steptax.app.views.trace_load import TraceJob
 
 JobFlag = Annotated[
@@ -95,6 +97,16 @@ class TraceSource:
 
         with working(f"Analysing job {self.job}"):
             return open_trace(open_workspace(lake_root(self.lake)), self.job, **how)
+
+    def price(self, given: Decimal | None) -> Price:
+        """What a GPU-hour costs: of a job by the rule of every page, of a file as ``given``."""
+        from steptax.app.views.job_price import job_price
+        from steptax.app.views.price import price_view
+        from steptax.app.views.workspace import open_workspace
+
+        if self.job is None:
+            return price_view(given)
+        return job_price(open_workspace(lake_root(self.lake)), self.job, given)
 
 
 def with_source(command: Callable[..., None]) -> Callable[..., None]:

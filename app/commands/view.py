@@ -9,8 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from steptax.app.commands.executive import print_rest, print_top
-from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
+from steptax.app.commands.executive import CompareFlag, print_rest, print_top
+from steptax.app.commands.options import (
+    BillRulesFlag,
+    JsonFlag,
+    LakeFlag,
+    PriceFlag,
+    TeamFlag,
+    lake_root,
+    price_of,
+)
 from steptax.app.commands.output import console, show, table_of
 from steptax.app.compute.compared import PREVIOUS
 from steptax.app.errors import NotFoundError
@@ -26,6 +34,7 @@ from steptax.app.views.executive_models import JobSummary
 from steptax.app.views.history import HistoryView, history_view
 from steptax.app.views.job import job_view
 from steptax.app.views.job_models import JobView
+from steptax.app.views.job_price import job_price
 from steptax.app.views.learning import LearningView, learning_text, learning_view
 from steptax.app.views.models import Bill, LedgerLine
 from steptax.app.views.price import price_view
@@ -39,6 +48,7 @@ from steptax.app.views.review_jobs import ReviewJobs
 from steptax.app.views.review_money import review_of
 from steptax.app.views.review_periods import read_day
 from steptax.app.views.workspace import Workspace, open_workspace
+from steptax.app.words import count_text
 
 S_PER_HOUR = 3600.0
 #: Lines of a table of jobs in a terminal.
@@ -107,7 +117,7 @@ def _print_jobs(jobs: Sequence[JobSummary]) -> None:
         if measure.reason
     )
     for reason, count in reasons.most_common():
-        console.print(f"{reason} ({count:,} jobs)")
+        console.print(f"{reason} ({count_text(count, 'job')})")
 
 
 def job_command(
@@ -128,7 +138,8 @@ def job_command(
     """The straggler card, the metrics, the ledger and the coverage of one job."""
     ws = open_workspace(lake_root(lake))
     cost = price_of(price)
-    learned = learning_view(ws, job_id, price=cost, target_loss=target_loss, last_steps=window)
+    own = job_price(ws, job_id, cost).usd_per_gpu_hour
+    learned = learning_view(ws, job_id, price=own, target_loss=target_loss, last_steps=window)
     try:
         view = job_view(ws, job_id, price=cost, last_steps=window, ideal=ideal)
     except NotFoundError as lacking:
@@ -311,21 +322,16 @@ def executive_command(
     last: Annotated[
         str | None, typer.Option("--to", metavar="DATE", help="last day, UTC, included")
     ] = None,
-    compare_to: Annotated[
-        str,
-        typer.Option(
-            "--compare-to",
-            metavar="WHAT",
-            help="previous, year (the same days a year before), none, or 2026-09-01..2026-09-30",
-        ),
-    ] = PREVIOUS,
+    compare_to: CompareFlag = PREVIOUS,
+    teams: TeamFlag = None,
+    bill_rules: BillRulesFlag = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """The cost review: what was spent, what became useful work, what to fix first."""
     first_us, last_us = days_of(read_day(first, "--from"), read_day(last, "--to"))
     view = executive_view(
-        open_workspace(lake_root(lake)),
+        open_workspace(lake_root(lake), teams=teams or None, bill_rules=bill_rules),
         price=price_of(price),
         first_us=first_us,
         last_us=last_us,

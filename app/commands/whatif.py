@@ -14,6 +14,7 @@ from steptax.app.commands.trace_source import TraceSource, with_source
 from steptax.app.errors import UserError
 
 if TYPE_CHECKING:  # half a second that --help need not take
+    from steptax.app.views.models import Price
     from steptax.app.views.trace_load import TraceJob
     from steptax.app.whatif.fixes import Fix
 
@@ -56,7 +57,7 @@ def stragglers_command(
     from steptax.app.views.trace_text import as_json as view_json
     from steptax.app.views.trace_text import as_text
 
-    view = trace_view(opened, price_of(price))
+    view = trace_view(opened, source.price(price_of(price)))
     show(
         view_json(view, opened, published=published) if as_json else None,
         as_json=as_json,
@@ -104,7 +105,7 @@ def fix_command(
             hint="use --ranks 0,7, --worst 1, --stage 3, --dp-rank 1, --optype TYPE or --also FIX",
         )
     opened = source.open()
-    _answer(opened, fixes, price, as_json=as_json)
+    _answer(opened, fixes, source.price(price_of(price)), as_json=as_json)
 
 
 @whatif.command("kernel")
@@ -122,7 +123,7 @@ def kernel_command(
 
     fixes = [parse_fix(f"kernel:{match}:{speedup:g}")]
     opened = source.open()
-    _answer(opened, fixes, price, as_json=as_json)
+    _answer(opened, fixes, source.price(price_of(price)), as_json=as_json)
 
 
 @whatif.command("network")
@@ -139,7 +140,7 @@ def network_command(
 
     fixes = [parse_fix(f"network:{speedup:g}")]
     opened = source.open()
-    _answer(opened, fixes, price, as_json=as_json)
+    _answer(opened, fixes, source.price(price_of(price)), as_json=as_json)
 
 
 @whatif.command("device")
@@ -158,7 +159,7 @@ def device_command(
 
     fixes = [parse_fix(f"device:{speedup}")]
     opened = source.open()
-    _answer(opened, fixes, price, as_json=as_json)
+    _answer(opened, fixes, source.price(price_of(price)), as_json=as_json)
 
 
 @whatif.command("rebalance")
@@ -195,7 +196,7 @@ def rebalance_command(
         texts.append("stages")
     fixes = [parse_fix(text) for text in texts]
     opened = source.open()
-    _answer(opened, fixes, price, as_json=as_json)
+    _answer(opened, fixes, source.price(price_of(price)), as_json=as_json)
 
 
 @whatif.command("gc")
@@ -211,7 +212,7 @@ def gc_command(
 
     fixes = [Fix(FixKind.GC)]
     opened = source.open()
-    _answer(opened, fixes, price, as_json=as_json)
+    _answer(opened, fixes, source.price(price_of(price)), as_json=as_json)
 
 
 @whatif.command("export")
@@ -260,12 +261,12 @@ def export_command(
     )
 
 
-def _answer(opened: TraceJob, fixes: list[Fix], price: str | None, *, as_json: bool) -> None:
+def _answer(opened: TraceJob, fixes: list[Fix], price: Price, *, as_json: bool) -> None:
     from steptax.app.views.trace_rail import rail_answer
     from steptax.app.views.trace_text import answer_as_text
 
     with working("Simulating"):
-        answer = rail_answer(opened, fixes, price_of(price))
+        answer = rail_answer(opened, fixes, price.usd_per_gpu_hour)
     show(
         answer.as_json() | {"job": opened.job_id, "steps": opened.steps_note},
         as_json=as_json,

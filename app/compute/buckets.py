@@ -83,5 +83,7 @@ OF_STATE = {
     State.UNEXPLAINED: "unexplained",
 }
 
-#: Buckets of which it is not known what happened in them.
-OPEN = ("unexplained", "step_rest", "step_unsplit", "ranks_unrecorded", "steps_unrecorded")
+#: Of time outside of steps of which nothing tells what happened.
+UNEXPLAINED = "unexplained"
+#: Buckets of which it is not known what happened in them; all others of them are in steps.
+OPEN = (UNEXPLAINED, "step_rest", "step_unsplit", "ranks_unrecorded", "steps_unrecorded")

@@ -22,8 +22,10 @@ from datetime import date, timedelta
 
 from scipy.special import stdtrit
 
+from steptax.app.compute.goodput import LARGEST_OPEN, LEAST_OPEN, open_text
 from steptax.app.compute.measure import Measure
 from steptax.app.errors import UserError
+from steptax.app.words import count_text
 
 #: Newest complete days whose mean is taken to go on.
 RECENT_DAYS = 14
@@ -84,6 +86,25 @@ class Day:
     day: date
     usd: float | None
     goodput_ratio: float | None
+    low_ratio: float | None = None
+    """The least goodput that it can have had; None: that of the day, else 0."""
+    high_ratio: float | None = None
+    """The most; None: that of the day, else 1."""
+    other_usd: float = 0.0
+    """Of ``usd``, for what is no device of a job: there is nothing that could be useful in it."""
+
+    @property
+    def device_usd(self) -> float:
+        """What the devices cost."""
+        return (self.usd or 0.0) - self.other_usd
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Between which shares its goodput lies."""
+        known = self.goodput_ratio
+        low = self.low_ratio if self.low_ratio is not None else 0.0 if known is None else known
+        high = self.high_ratio if self.high_ratio is not None else 1.0 if known is None else known
+        return low, high
 
 
 @dataclass(frozen=True)
@@ -103,25 +124,39 @@ class SpendOutlook:
 
 
 def spend_outlook(
-    period: Period, days: Sequence[Day], today: date, budget_usd: float | None
+    period: Period,
+    days: Sequence[Day],
+    today: date,
+    budget_usd: float | None,
+    today_left: float = 0.0,
+    no_price: str = "no price is known",
 ) -> SpendOutlook:
-    """Spend of ``period`` up to ``today``, which is not complete, and to its end."""
+    """Spend of ``period`` up to ``today``, of which ``today_left`` is to come, and to its end.
+
+    Days up to ``today`` of which nobody knows what they cost are taken to cost as the newest did.
+    """
     inside = [d for d in days if period.first <= d.day <= period.last and d.day <= today]
     known = [d.usd for d in inside if d.usd is not None]
     elapsed = min(max((today - period.first).days + 1, 0), period.days) / period.days
     no_budget = "no budget is set"
     if not known:
-        reason = "nothing was spent in this period, or no price is known"
+        reason = no_price if inside else "nothing was spent in this period"
         none = Measure.missing("USD", reason)
         return SpendOutlook(
             none, none, none, none, Measure.missing("ratio", reason), elapsed,
             Measure.missing("d", reason),
         )  # fmt: skip
     unknown = len(inside) - len(known)
-    warnings = (f"the cost of {unknown} days is not known",) if unknown else ()
+    warnings = (f"the cost of {count_text(unknown, 'day')} is not known",) if unknown else ()
     spent = Measure(math.fsum(known), "USD", warnings=warnings)
     rate = _rate(inside, today)
-    at_end = _at_end(period, today, spent, rate)
+    ahead = (period.last - max(today, period.first - timedelta(days=1))).days
+    days_left = float(max(ahead, 0) + unknown)
+    if period.first <= today <= period.last and not any(
+        d.day == today and d.usd is None for d in inside
+    ):
+        days_left += today_left
+    at_end = _at_end(days_left, spent, rate)
     if budget_usd is None:
         left = over = Measure.missing("USD", no_budget)
         used, lasts = Measure.missing("ratio", no_budget), Measure.missing("d", no_budget)
@@ -149,11 +184,9 @@ def _rate(inside: Sequence[Day], today: date) -> tuple[float, float, int] | None
     return mean, spread, len(complete)
 
 
-def _at_end(
-    period: Period, today: date, spent: Measure, rate: tuple[float, float, int] | None
-) -> Measure:
+def _at_end(left: float, spent: Measure, rate: tuple[float, float, int] | None) -> Measure:
+    """At the end of the ``left`` days that are to come, or whose cost is not known."""
     assert spent.value is not None
-    left = (period.last - max(today, period.first - timedelta(days=1))).days
     if left <= 0:
         return spent
     if rate is None:
@@ -200,7 +233,12 @@ def error_budget(
     slo_ratio: float | None,
     at_end_usd: Measure,
 ) -> ErrorBudget:
-    """The error budget of ``slo_ratio`` in ``period``; days without cost or goodput are left out.
+    """The error budget of ``slo_ratio`` in ``period``.
+
+    What is not known to have been useful counts as lost, and the interval says how much of it may
+    have been useful. Where that is the larger part of the cost there is no goodput, and nothing
+    that follows from it: the same rule as for the goodput of a bill (``Goodput.measures``). Days
+    without cost are left out.
 
     Raises:
         UserError: an objective that is no share, or allows nothing to be lost.
@@ -210,57 +248,88 @@ def error_budget(
             f"expected a share between 0 and 1, not {slo_ratio:g}", where="--goodput-slo"
         )
     inside = [d for d in days if period.first <= d.day <= period.last and d.day <= today]
-    known = [
-        (d.day, d.usd, d.goodput_ratio)
-        for d in inside
-        if d.usd is not None and d.goodput_ratio is not None
-    ]
-    paid = math.fsum(usd for _, usd, _ in known)
-    if paid <= 0:
-        return _no_error_budget("goodput and cost are not known on any day of the period")
-    lost_usd = math.fsum(usd * (1 - share) for _, usd, share in known)
-    left_out = len(inside) - len(known)
-    warnings = (f"{left_out} days are left out: goodput or cost is not known",) if left_out else ()
-    goodput = Measure(1 - lost_usd / paid, "ratio", warnings=warnings)
-    lost = Measure(lost_usd, "USD", warnings=warnings)
+    priced = [d for d in inside if d.usd is not None]
+    left_out = len(inside) - len(priced)
+    warnings = (f"without {count_text(left_out, 'day')} whose cost is not known",)
+    goodput = _goodput(priced, warnings if left_out else ())
+    if goodput.value is None:
+        return _no_error_budget(goodput.reason or "")
+    paid, whole = (
+        math.fsum(values)
+        for values in zip(*((d.device_usd, d.usd or 0.0) for d in priced), strict=True)
+    )
+    lost = goodput.map(lambda share: paid * (1 - share), "USD")
     if slo_ratio is None:
         none = _no_error_budget("no objective is set")
         return ErrorBudget(
             goodput, none.allowed_usd, lost, none.left_usd, none.week_burn, none.lasts_days
         )
-    allowed = at_end_usd.map(lambda usd: usd * (1 - slo_ratio), "USD")
-    left = allowed.map(lambda usd: usd - lost_usd, "USD")
-    recent = [(usd, share) for day, usd, share in known if (today - day).days <= WEEK_DAYS]
-    daily = math.fsum(usd * (1 - share) for usd, share in recent) / max(len(recent), 1)
+    of_devices = paid / whole if whole else 0.0
+    allowed = at_end_usd.map(lambda usd: usd * of_devices * (1 - slo_ratio), "USD")
+    left = _left(allowed, lost)
+    recent = [d for d in priced if (today - d.day).days <= WEEK_DAYS]
+    daily = _goodput(recent).map(
+        lambda share: math.fsum(d.device_usd for d in recent) * (1 - share) / len(recent), "USD"
+    )
     if left.value is None:
         lasts = Measure.missing("d", left.reason or "")
     elif left.value <= 0:
         lasts = Measure(0.0, "d")
-    elif daily < _NOTHING_USD:
+    elif not any(d.device_usd for d in recent) or (
+        daily.value is not None and daily.value < _NOTHING_USD
+    ):
         lasts = Measure.missing("d", "nothing was lost lately")
+    elif daily.value is None:
+        lasts = Measure.missing("d", f"goodput of the last {WEEK_DAYS} days: {daily.reason}")
     else:
-        lasts = Measure(left.value / daily, "d")
+        lasts = Measure(left.value / daily.value, "d")
     return ErrorBudget(
         goodput_ratio=goodput,
         allowed_usd=allowed,
         lost_usd=lost,
         left_usd=left,
-        week_burn=_burn(known, today, WEEK_DAYS, slo_ratio),
+        week_burn=_burn(priced, today, WEEK_DAYS, slo_ratio),
         lasts_days=lasts,
     )
 
 
-def _burn(
-    known: Sequence[tuple[date, float, float]], today: date, window_days: int, slo_ratio: float
-) -> Measure:
+def _left(allowed: Measure, lost: Measure) -> Measure:
+    """What may still be lost: between the least allowed less the most lost, and the opposite."""
+    if allowed.value is None or lost.value is None:
+        return Measure.missing("USD", allowed.reason or lost.reason or "")
+    low = high = None
+    if None not in (allowed.low, allowed.high) or None not in (lost.low, lost.high):
+        low = _or(allowed.low, allowed.value) - _or(lost.high, lost.value)
+        high = _or(allowed.high, allowed.value) - _or(lost.low, lost.value)
+    return Measure(allowed.value - lost.value, "USD", low, high, warnings=lost.warnings)
+
+
+def _or(bound: float | None, value: float) -> float:
+    return value if bound is None else bound
+
+
+def _goodput(days: Sequence[Day], warnings: tuple[str, ...] = ()) -> Measure:
+    """Of days with cost, weighted by it; missing where less than half of the cost tells it."""
+    paid = math.fsum(d.device_usd for d in days)
+    if paid <= 0 or not any(d.goodput_ratio is not None or d.low_ratio is not None for d in days):
+        return Measure.missing("ratio", "goodput and cost are not known on any day of the period")
+    low = math.fsum(d.device_usd * d.bounds[0] for d in days) / paid
+    high = math.fsum(d.device_usd * d.bounds[1] for d in days) / paid
+    rest = high - low
+    if rest > LARGEST_OPEN:
+        return Measure.missing("ratio", open_text(low, high, rest, "cost"))
+    if rest < LEAST_OPEN:
+        return Measure(low, "ratio", warnings=warnings)
+    return Measure(low, "ratio", low, high, warnings=warnings)
+
+
+def _burn(days: Sequence[Day], today: date, window_days: int, slo_ratio: float) -> Measure:
     """Burn rate of the newest complete days; the day that runs counts where it is the only one."""
-    inside = [(usd, share) for day, usd, share in known if 0 < (today - day).days <= window_days]
-    inside = inside or [(usd, share) for day, usd, share in known if day == today]
-    paid = math.fsum(usd for usd, _ in inside)
-    if paid <= 0:
+    inside = [d for d in days if 0 < (today - d.day).days <= window_days]
+    inside = inside or [d for d in days if d.day == today]
+    if not any(d.device_usd for d in inside):
         return Measure.missing("x", f"nothing is known of the last {window_days} days")
-    lost = math.fsum(usd * (1 - share) for usd, share in inside) / paid
-    return Measure(lost / (1 - slo_ratio), "x")
+    return _goodput(inside).map(lambda share: (1 - share) / (1 - slo_ratio), "x")
 
 
 def _no_error_budget(reason: str) -> ErrorBudget:

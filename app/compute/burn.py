@@ -17,6 +17,7 @@ from fractions import Fraction
 import numpy as np
 
 from steptax.app.compute.attempt_layer import State
+from steptax.app.compute.exact import int_sum
 from steptax.app.compute.goodput import GPU_US_PER_HOUR, Denominator, Goodput
 from steptax.app.compute.job_days import NOT_SCHEDULED, STEPS, Stretches
 from steptax.app.compute.measure import Level, Measure
@@ -98,9 +99,9 @@ def goodput_between(held: Stretches, own: Flags, first_us: int, end_us: int) -> 
     gpu_us = np.where(own, np.maximum(us, 0) * held.gpus, 0)
 
     def added(states: Ints) -> Fraction:
-        return Fraction(int(gpu_us[np.isin(held.state, states)].sum()))
+        return Fraction(int_sum(gpu_us[np.isin(held.state, states)]))
 
-    paid = Fraction(int(gpu_us.sum()))
+    paid = Fraction(int_sum(gpu_us))
     steps = added(np.array(STEPS))
     return Goodput(
         Denominator.PAID,

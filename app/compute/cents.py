@@ -15,8 +15,6 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import csr_matrix, vstack
 
 from steptax.app.compute.cost import CENT, split_to_cents
 from steptax.app.compute.rows import Flags, Ints
@@ -171,6 +169,9 @@ def _choose(
     """The cells that get a cent more: ``left`` in all, ``wanted`` in each column if that can be."""
     if not open_:
         return set()
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_matrix, vstack
+
     parts = np.array([float(rest[k]) for k in open_])
     rows = np.unique([known[k][0] for k in open_], return_inverse=True)[1]
     labels, columns = np.unique([known[k][1] for k in open_], return_inverse=True)
@@ -254,6 +255,9 @@ def _solved(
     """Which of ``cells`` get a cent: each row within one, each column short by ``room`` at most."""
     if not cells:
         return set()
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_matrix, vstack
+
     place = np.arange(len(cells))
     rows = np.unique([known[k][0] for k in cells], return_inverse=True)[1]
     labels, columns = np.unique([known[k][1] for k in cells], return_inverse=True)

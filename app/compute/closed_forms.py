@@ -7,17 +7,9 @@ V: vocabulary.
 
 from __future__ import annotations
 
-import math
-
-from steptax.app.errors import UserError
+from steptax.app.compute.positive import require_positive
 
 SECONDS_PER_DAY = 86_400
-
-
-def _require_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not (math.isfinite(value) and value > 0):
-            raise UserError(f"must be positive, not {value}", where=name)
 
 
 def narayanan_params(layers: int, hidden: int, vocab: int, seq_len: int) -> float:
@@ -25,7 +17,7 @@ def narayanan_params(layers: int, hidden: int, vocab: int, seq_len: int) -> floa
 
     Narayanan et al., SC'21, equation 2; with biases, norms and learned positions.
     """
-    _require_positive(layers=layers, hidden=hidden, vocab=vocab, seq_len=seq_len)
+    require_positive(layers=layers, hidden=hidden, vocab=vocab, seq_len=seq_len)
     rest = 13 / (12 * hidden) + (vocab + seq_len) / (12 * layers * hidden)
     return 12 * layers * hidden**2 * (1 + rest)
 
@@ -36,7 +28,7 @@ def narayanan_flops(batch: float, seq_len: int, layers: int, hidden: int, vocab:
     Narayanan et al., SC'21, equation 3. It includes recomputing all layers, so what it gives by
     the peak is HFU, not MFU.
     """
-    _require_positive(batch=batch, seq_len=seq_len, layers=layers, hidden=hidden, vocab=vocab)
+    require_positive(batch=batch, seq_len=seq_len, layers=layers, hidden=hidden, vocab=vocab)
     rest = seq_len / (6 * hidden) + vocab / (16 * layers * hidden)
     return 96 * batch * seq_len * layers * hidden**2 * (1 + rest)
 
@@ -48,7 +40,7 @@ def korthikanti_model_flops(
 
     Korthikanti et al. 2022, appendix A.
     """
-    _require_positive(batch=batch, seq_len=seq_len, layers=layers, hidden=hidden, vocab=vocab)
+    require_positive(batch=batch, seq_len=seq_len, layers=layers, hidden=hidden, vocab=vocab)
     rest = seq_len / (6 * hidden) + vocab / (12 * hidden * layers)
     return 72 * batch * layers * seq_len * hidden**2 * (1 + rest)
 
@@ -62,7 +54,7 @@ def korthikanti_hardware_flops(
     FLOPs, so doing it once more gives 4/3 of the core; the printed form gives twice the core.
     ``flops.hardware_factor`` counts what is executed and is therefore lower.
     """
-    _require_positive(batch=batch, seq_len=seq_len, layers=layers, hidden=hidden, vocab=vocab)
+    require_positive(batch=batch, seq_len=seq_len, layers=layers, hidden=hidden, vocab=vocab)
     rest = seq_len / (3 * hidden) + vocab / (12 * hidden * layers)
     return 72 * batch * layers * seq_len * hidden**2 * (1 + rest)
 
@@ -74,7 +66,7 @@ def train_seconds(
 
     Narayanan et al., SC'21, section 5.1; X is what a device achieves, in TFLOP/s.
     """
-    _require_positive(
+    require_positive(
         params=params, tokens=tokens, devices=devices, tflops_per_device=tflops_per_device
     )
     per_weight = 8 if recompute else 6

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from steptax.app.compute.blame import blame_us
 from steptax.app.compute.collective_calls import Call, Scope
@@ -233,7 +233,7 @@ def _no_rank(
     """Why the rank that is last most often is not named."""
     joined, ranks = len(matrix.arrival_us), len(matrix.ranks)
     share = times[column] / joined
-    chance = min(1.0, ranks * float(binom.sf(times[column] - 1, joined, 1 / ranks)))
+    chance = min(1.0, ranks * float(bdtrc(times[column] - 1, joined, 1 / ranks)))
     who = f"rank {matrix.ranks[column]} is last most often, in {times[column]:,} of {joined:,}"
     if share < MIN_SHARE or chance > MAX_CHANCE:
         return f"{who}, which chance explains or which is less than half"

@@ -13,14 +13,13 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from steptax.app.compute.collectives import Collective, require_ranks
+from steptax.app.compute.positive import require_positive
 from steptax.app.errors import UserError
 
 
 def _link(size_bytes: float, bytes_per_s: float, alpha_s: float) -> float:
     """Seconds for all S bytes over one link; refuses what cannot be."""
-    for name, value in (("bytes", size_bytes), ("bytes_per_s", bytes_per_s)):
-        if not (math.isfinite(value) and value > 0):
-            raise UserError(f"must be positive, not {value}", where=name)
+    require_positive(bytes=size_bytes, bytes_per_s=bytes_per_s)
     if not (math.isfinite(alpha_s) and alpha_s >= 0):
         raise UserError(f"must not be negative, got {alpha_s}", where="alpha_s")
     return size_bytes / bytes_per_s

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from steptax.app.compute.measure import Measure
+from steptax.app.compute.positive import require_positive
 from steptax.app.errors import UserError
 
 #: By how much the last size may still gain before it is not the plateau.
@@ -47,11 +48,6 @@ class Collective(StrEnum):
             if member.value.replace("_", "") == plain.removesuffix("base"):
                 return member
         raise UserError(f"no bus bandwidth for {name!r}", where="collective", hint=", ".join(cls))
-
-
-def _require_positive(value: float, name: str) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise UserError(f"must be positive, not {value}", where=name)
 
 
 def require_ranks(n: int, least: int = 2) -> None:
@@ -87,7 +83,7 @@ def total_bytes(collective: Collective, bytes_per_rank: float, n: int) -> float:
         UserError: fewer than two ranks, or no bytes.
     """
     require_ranks(n)
-    _require_positive(bytes_per_rank, "bytes_per_rank")
+    require_positive(bytes_per_rank=bytes_per_rank)
     gathered = collective in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
     return bytes_per_rank * n if gathered else bytes_per_rank
 
@@ -98,8 +94,8 @@ def algbw_gb_per_s(size_bytes: float, duration_s: float) -> float:
     Raises:
         UserError: no bytes or no time.
     """
-    _require_positive(size_bytes, "bytes")
-    _require_positive(duration_s, "duration_s")
+    require_positive(bytes=size_bytes)
+    require_positive(duration_s=duration_s)
     return size_bytes / duration_s / 1e9
 
 
@@ -118,8 +114,8 @@ def duration_s_at(collective: Collective, n: int, size_bytes: float, busbw: floa
     Raises:
         UserError: fewer than two ranks, no bytes or no bandwidth.
     """
-    _require_positive(size_bytes, "bytes")
-    _require_positive(busbw, "busbw_gb_per_s")
+    require_positive(bytes=size_bytes)
+    require_positive(busbw_gb_per_s=busbw)
     return size_bytes * busbw_factor(collective, n) / (busbw * 1e9)
 
 
@@ -133,8 +129,8 @@ def ranks_from_bandwidths(collective: Collective, busbw: float, algbw: float) ->
     Raises:
         UserError: a bandwidth that is not positive.
     """
-    _require_positive(busbw, "busbw_gb_per_s")
-    _require_positive(algbw, "algbw_gb_per_s")
+    require_positive(busbw_gb_per_s=busbw)
+    require_positive(algbw_gb_per_s=algbw)
     # The factor is 2 - 2 / n or 1 - 1 / n: limit - limit / n.
     limit = 2.0 if collective is Collective.ALL_REDUCE else 1.0
     if busbw_factor(collective, 2) == busbw_factor(collective, 3):
@@ -203,8 +199,8 @@ def wire_share(
     Raises:
         UserError: a bandwidth that is not positive.
     """
-    _require_positive(busbw, "busbw_gb_per_s")
-    _require_positive(wire_gb_per_s, "wire_gb_per_s")
+    require_positive(busbw_gb_per_s=busbw)
+    require_positive(wire_gb_per_s=wire_gb_per_s)
     ratio = busbw / wire_gb_per_s
     if in_network_reduction:
         reason = "with reduction in the switch, bus bandwidth is not what the wire carries"
@@ -226,7 +222,7 @@ def nic_gb_per_s(busbw: float, *, nodes: int, ranks: int) -> float:
     Raises:
         UserError: fewer than two nodes, fewer ranks than nodes, or no bandwidth.
     """
-    _require_positive(busbw, "busbw_gb_per_s")
+    require_positive(busbw_gb_per_s=busbw)
     require_ranks(nodes)
     require_ranks(ranks, nodes)
     return busbw * (nodes - 1) / (ranks - 1)

@@ -9,6 +9,7 @@ from datetime import date, timedelta
 
 from steptax.app.compute.measure import Measure
 from steptax.app.errors import UserError
+from steptax.app.words import count_text, day_text
 
 PREVIOUS, YEAR, NOTHING = "previous", "year", "none"
 #: What a record without chosen days is compared by: its newest four weeks.
@@ -43,15 +44,14 @@ class Days:
 
     @property
     def text(self) -> str:
-        """``03 Oct 2026 to 30 Oct 2026``."""
-        first, last = (f"{d:%d %b %Y}" for d in (self.first, self.last))
+        """``2026-10-03 to 2026-10-30``."""
+        first, last = day_text(self.first), day_text(self.last)
         return first if first == last else f"{first} to {last}"
 
 
 def length_text(days: int) -> str:
     """``4 weeks``, ``10 days``."""
-    count, word = (days // 7, "week") if days % 7 == 0 else (days, "day")
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+    return count_text(days // 7, "week") if days % 7 == 0 else count_text(days, "day")
 
 
 def newest(last: date) -> Days:
@@ -72,7 +72,7 @@ def reference_of(current: Days, how: str) -> tuple[Days, str] | None:
     if how == PREVIOUS:
         last = current.first - timedelta(days=1)
         if current.is_month:
-            return Days(last.replace(day=1), last), f"previous month, {last:%B %Y}"
+            return Days(last.replace(day=1), last), f"previous month, {last:%Y-%m}"
         first = last - timedelta(days=current.count - 1)
         return Days(first, last), f"previous {length_text(current.count)}"
     if how == YEAR:
@@ -108,12 +108,22 @@ class Delta:
     change: Measure
     """Relative for amounts, in points for shares (both as ratio); with a reason where missing."""
     is_points: bool
+    part: str = ""
+    """Of which part of what is shown it is the change; empty: of all of it."""
+
+    @property
+    def against(self) -> str:
+        """What is compared with what: ``vs previous 4 weeks``."""
+        return f"{self.part} vs {self.reference}" if self.part else f"vs {self.reference}"
+
+
+NEWEST = f"newest {length_text(NEWEST_DAYS)}"
 
 
 def delta(now: Measure, before: Measure, reference: str) -> Delta:
     """How ``now`` differs from ``before``; nothing is a change from or to the unknown."""
     points = now.unit == "ratio"
-    for one, when in ((now, "now"), (before, reference)):
+    for one, when in ((now, "in the days compared"), (before, reference)):
         if one.value is None:
             reason = f"{when}: {one.reason}"
             return Delta(now, before, reference, Measure.missing("ratio", reason), points)

@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 from steptax.app.compute.learning_curve import superseded
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.rows import Ints
+from steptax.app.words import count_text
 
 #: Blocks that the newest steps are cut into.
 BLOCKS = 20
@@ -74,7 +75,9 @@ def completion(
     edges = np.arange(len(counted) - 1, -1, -length)[: BLOCKS + 1][::-1]
     blocks = len(edges) - 1
     if blocks < MIN_BLOCKS:
-        return none(f"{max(blocks, 0)} blocks of steps so far, {MIN_BLOCKS} are needed")
+        return none(
+            f"{count_text(max(blocks, 0), 'block')} of steps so far, {MIN_BLOCKS} are needed"
+        )
     steps = np.diff(counted[edges]).astype(np.float64)
     hours = np.diff(ended[edges]) / _US_PER_HOUR
     # A record may leave steps out, so that blocks are not of the same number of steps.

@@ -11,6 +11,8 @@ from steptax.app.errors import UserError
 HOUR_S = 3600
 DAY_S = 86_400
 CENT = Decimal("0.01")
+#: Parts of a dollar that what a provider charged is divided into.
+FINE = 1_000_000_000
 
 
 def check_price(usd_per_gpu_hour: Decimal) -> Fraction:
@@ -52,6 +54,21 @@ def usd_per_day(share_ratio: float, gpus: int, usd_per_gpu_hour: Decimal) -> Dec
     return usd(Fraction(share_ratio) * gpus * DAY_S, usd_per_gpu_hour)
 
 
+def split_finely(amounts: Sequence[Fraction]) -> list[Fraction]:
+    """Exact amounts as whole billionths of a dollar that add up to their sum in these.
+
+    What a provider charges is whole cents, which stay whole. The exact parts of many of them have
+    no denominator in common, and a sum of thousands would have one of thousands of digits.
+    """
+    fine = [amount * FINE for amount in amounts]
+    down = [amount.numerator // amount.denominator for amount in fine]
+    left = round(sum(float(amount - floor) for amount, floor in zip(fine, down, strict=True)))
+    order = sorted(range(len(fine)), key=lambda i: (down[i] - fine[i], i))
+    for place in order[:left]:
+        down[place] += 1
+    return [Fraction(amount, FINE) for amount in down]
+
+
 def split_to_cents(amounts: Sequence[Fraction]) -> list[Decimal]:
     """Exact amounts rounded to the cent so that they add up to their rounded sum.
 
@@ -61,7 +78,7 @@ def split_to_cents(amounts: Sequence[Fraction]) -> list[Decimal]:
     cents = [amount * 100 for amount in amounts]
     down = [amount.numerator // amount.denominator for amount in cents]
     left = round(sum(cents, Fraction(0))) - sum(down)
-    order = sorted(range(len(cents)), key=lambda i: (down[i] - cents[i], i))
+    order = sorted(range(len(cents)), key=lambda i: (float(down[i] - cents[i]), i))
     for place in order[:left]:
         down[place] += 1
     return [Decimal(amount) * CENT for amount in down]

@@ -21,9 +21,10 @@ import numpy as np
 from scipy.special import bdtr, bdtrc, gammaincinv
 
 from steptax.app.compute.event_rate import rate_of_count, time_between
-from steptax.app.compute.fleet_states import JobFact, size_class, size_order
+from steptax.app.compute.fleet_states import SUMMED, JobFact, size_class, size_order
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.rows import Floats
+from steptax.app.words import count_text
 
 #: Probability below which a class of size does not go with the model, shared by all classes.
 SURPRISE = 0.01
@@ -82,13 +83,16 @@ class FailureRate:
 
 def failure_rate(facts: Sequence[JobFact]) -> FailureRate:
     """The rate over the jobs that held devices and whose failures are known."""
-    held = [f for f in facts if f.gpu_hours and f.state != "pending"]
+    told = [f for f in facts if f.gpu_hours and f.state != "pending"]
+    held = [f for f in told if not f.is_sum]
     known = [f for f in held if f.failures is not None]
     count = sum(f.failures or 0 for f in known)
     hours = float(np.sum([f.gpu_hours for f in known])) if known else 0.0
     left = len(held) - len(known)
     if not known:
         reason = "of no job that held a GPU is it known whether it failed"
+        if told and not held:
+            reason = f"how often jobs failed is not known: {SUMMED}"
         none = Measure.missing("GPU-hours", reason)
         nothing = Measure.missing("", reason)
         return FailureRate(0, 0.0, 0, left, none, (), nothing, (), ())
@@ -227,5 +231,7 @@ def _limits(
     if largest:
         said.append(f"the largest job had {largest:,} GPUs: beyond them 1/N is extrapolated")
     if left:
-        said.append(f"{left:,} jobs are left out: whether they failed is unknown")
+        said.append(
+            f"whether they failed is unknown of {count_text(left, 'job')}, which are left out"
+        )
     return tuple(said)

@@ -20,6 +20,7 @@ from scipy.special import betaincinv
 from steptax.app.compute.cause_model import Cause, Finding, Scope
 from steptax.app.compute.fleet_states import size_class, size_order
 from steptax.app.compute.measure import Level, Measure, Ratio
+from steptax.app.words import count_text
 
 #: A job this many times as slow as its ideal is called slow (Lin et al., OSDI'25).
 SLOW = 1.10
@@ -108,7 +109,7 @@ def share_of_slow(facts: Sequence[SlowFact], *, by_hours: bool) -> Measure:
         weights = [1.0] * len(known)
     slow = sum(w for (value, _), w in zip(known, weights, strict=True) if value >= SLOW)
     left = len(facts) - len(known)
-    said = (f"without {left:,} jobs, in which it cannot be told",) if left else ()
+    said = (f"without {count_text(left, 'job')}, in which it cannot be told",) if left else ()
     return Ratio(min(slow / sum(weights), 1.0), level=Level.STEP_TIME, warnings=said)
 
 
@@ -129,7 +130,7 @@ def spread(
     for q in quantiles:
         # The p-th quantile of fewer than 1/p jobs is the last of them.
         few = min(q, 1 - q) * len(known) < 1
-        said = (f"of {len(known):,} jobs: it is the outermost one",) if few else ()
+        said = (f"of {count_text(len(known), 'job')}: it is the outermost one",) if few else ()
         of_jobs = weighted_quantile(values, np.ones(len(values)), q)
         of_hours = (
             Measure(weighted_quantile(values, weights, q), unit, warnings=said)

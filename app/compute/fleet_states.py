@@ -7,13 +7,14 @@ interval of that share, from none of those jobs having failed to all of them.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, pairwise
 
 from steptax.app.compute.measure import Level, Measure, Ratio
+from steptax.app.words import count_text
 
 UNKNOWN_STATE = "unknown"
 #: States of jobs that did not end.
@@ -24,6 +25,7 @@ SIZE_EDGES = (1, 2, 8, 16, 64, 256, 1024, 4096)
 NO_DEVICES = "none"
 SIZE_UNKNOWN = "not stated"
 GPU_HOURS = "GPU-hours"
+SUMMED = "the source sums many jobs, and does not state how many there were"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class JobFact:
     """How often it was interrupted by a failure; None where not known."""
     evictions: int = 0
     """How often it had to make room, which is no failure."""
+    is_sum: bool = False
+    """Whether it is no job, but what many jobs used: its hours count, and no job is counted."""
 
     @property
     def size(self) -> str:
@@ -52,11 +56,17 @@ class StateRow:
     """The jobs that ended in one way."""
 
     state: str
-    jobs: int
-    jobs_share: float
+    jobs: int | None
+    """None where a source sums jobs: how many there were is not known."""
+    jobs_share: float | None
     gpu_hours: Measure
     gpu_hours_share: Measure
     """Of the GPU-hours that are known."""
+
+    @property
+    def name(self) -> str:
+        """Its state, as a group of jobs."""
+        return self.state
 
 
 @dataclass(frozen=True)
@@ -64,10 +74,12 @@ class GroupRow:
     """The jobs of one group: a class of size, a team, a month of start."""
 
     name: str
-    jobs: int
+    jobs: int | None
+    """None where a source sums jobs: how many there were is not known."""
     gpu_hours: Measure
     gpu_hours_share: Measure
     jobs_by_state: dict[str, int]
+    """Without what sums jobs."""
     gpu_hours_by_state: dict[str, float]
     failed_jobs: Measure
     failed_gpu_hours: Measure
@@ -116,13 +128,18 @@ def _hours(values: Sequence[float | None]) -> Measure:
     if not known:
         return Measure.missing(GPU_HOURS, "GPU-hours are known of none of these jobs")
     left = len(values) - len(known)
-    said = (f"without {left:,} of {len(values):,} jobs, where they are unknown",) if left else ()
+    said = (
+        (f"without {left:,} of {count_text(len(values), 'job')}, where they are unknown",)
+        if left
+        else ()
+    )
     return Measure(math.fsum(known), GPU_HOURS, level=Level.LOG, warnings=said)
 
 
 def failure_shares(facts: Iterable[JobFact]) -> FailureShares:
     """Share of jobs that failed among those that ended, and of their GPU-hours."""
-    return _failure_shares(_hours_by_state(facts))
+    listed = list(facts)
+    return _failure_shares(_hours_by_state(listed), Counter(f.state for f in listed if f.is_sum))
 
 
 def _hours_by_state(facts: Iterable[JobFact]) -> dict[str, list[float | None]]:
@@ -132,17 +149,27 @@ def _hours_by_state(facts: Iterable[JobFact]) -> dict[str, list[float | None]]:
     return found
 
 
-def _failure_shares(by_state: Mapping[str, Sequence[float | None]]) -> FailureShares:
-    """``by_state`` are the GPU-hours of each job in each state."""
+def _failure_shares(
+    by_state: Mapping[str, Sequence[float | None]], sums: Mapping[str, int]
+) -> FailureShares:
+    """``by_state`` are the GPU-hours of each job in each state, ``sums`` how many are no jobs."""
     ended = {state: own for state, own in by_state.items() if state not in OPEN_STATES}
     timed = {state: [h for h in own if h is not None] for state, own in ended.items()}
     said: tuple[str, ...] = ()
     if left := _count(ended) - _count(timed):
-        said = (f"without {left:,} jobs, whose GPU-hours are unknown",)
-    return FailureShares(
-        _share({state: [1.0] * len(own) for state, own in ended.items()}, "jobs", ()),
-        _share(timed, GPU_HOURS, said),
-    )
+        said = (f"without {count_text(left, 'job')}, whose GPU-hours are unknown",)
+    return FailureShares(_share_of_jobs(ended, sums), _share(timed, GPU_HOURS, said))
+
+
+def _share_of_jobs(ended: Mapping[str, Sequence[float | None]], sums: Mapping[str, int]) -> Measure:
+    """Failed / ended, by count; what sums jobs tells of no count."""
+    left = sum(sums.get(state, 0) for state in ended)
+    single = {state: [1.0] * (len(own) - sums.get(state, 0)) for state, own in ended.items()}
+    if left and not _count(single):
+        return Measure.missing("ratio", SUMMED)
+    text = f"{left:,} {'sum' if left == 1 else 'sums'} of many jobs"
+    said = (f"without {text}: how many there were is not stated",)
+    return _share({state: own for state, own in single.items() if own}, "jobs", said[: bool(left)])
 
 
 def _count(by_state: Mapping[str, Sequence[float | None]]) -> int:
@@ -159,7 +186,9 @@ def _share(by_state: Mapping[str, Sequence[float]], what: str, said: tuple[str, 
     if not count:
         return Measure.missing("ratio", "no job has ended")
     if len(none) == count:
-        return Measure.missing("ratio", f"how it ended is known of none of {count:,} jobs")
+        return Measure.missing(
+            "ratio", f"how it ended is known of none of {count_text(count, 'job')}"
+        )
     known = whole - unknown
     if known <= 0:
         return Measure.missing("ratio", f"the jobs whose end is known have no {what}")
@@ -181,11 +210,14 @@ def _share(by_state: Mapping[str, Sequence[float]], what: str, said: tuple[str, 
 def by_state(facts: Sequence[JobFact]) -> tuple[StateRow, ...]:
     """The states by GPU-hours, largest first."""
     whole = hours_of(facts)
+    sums = Counter(fact.state for fact in facts if fact.is_sum)
     rows = []
     for state, own in _hours_by_state(facts).items():
         hours = _hours(own)
-        rows.append(StateRow(state, len(own), len(own) / len(facts), hours, _part(hours, whole)))
-    return tuple(sorted(rows, key=lambda row: (-(row.gpu_hours.value or 0.0), -row.jobs)))
+        jobs = None if sums[state] else len(own)
+        share = None if sums else len(own) / len(facts)
+        rows.append(StateRow(state, jobs, share, hours, _part(hours, whole)))
+    return tuple(sorted(rows, key=lambda row: (-(row.gpu_hours.value or 0.0), -(row.jobs or 0))))
 
 
 def by_size(facts: Sequence[JobFact]) -> tuple[GroupRow, ...]:
@@ -198,21 +230,25 @@ def by_size(facts: Sequence[JobFact]) -> tuple[GroupRow, ...]:
 def by_group(facts: Sequence[JobFact], names: Sequence[str]) -> tuple[GroupRow, ...]:
     """The groups of ``facts`` [N] by the name of each [N], most GPU-hours first."""
     groups: dict[str, dict[str, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+    summed: dict[str, Counter[str]] = defaultdict(Counter)
     for fact, name in zip(facts, names, strict=True):
         groups[name][fact.state].append(fact.gpu_hours)
+        if fact.is_sum:
+            summed[name][fact.state] += 1
     whole = hours_of(facts)
     rows = []
     for name, states in groups.items():
         hours = _hours(list(chain.from_iterable(states.values())))
         timed = {state: [h for h in own if h is not None] for state, own in states.items()}
-        shares = _failure_shares(states)
+        sums = summed.get(name, Counter())
+        shares = _failure_shares(states, sums)
         rows.append(
             GroupRow(
                 name,
-                _count(states),
+                None if sums else _count(states),
                 hours,
                 _part(hours, whole),
-                {state: len(own) for state, own in states.items()},
+                {s: n for s, own in states.items() if (n := len(own) - sums[s])},
                 {state: math.fsum(own) for state, own in timed.items() if own},
                 shares.by_jobs,
                 shares.by_gpu_hours,

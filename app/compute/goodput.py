@@ -18,10 +18,21 @@ from enum import StrEnum
 from fractions import Fraction
 
 from steptax.app.compute.measure import Level, Measure, Ratio
+from steptax.app.format import format_share
 
 GPU_US_PER_HOUR = 3_600_000_000
 #: Unexplained time below this share would widen a ratio by less than its printed digits.
-_LEAST_OPEN = Fraction(1, 2000)
+LEAST_OPEN = Fraction(1, 2000)
+#: Where more than this share is not known, there is no ratio.
+LARGEST_OPEN = Fraction(1, 2)
+
+
+def open_text(low: float, high: float, rest: float, of: str = "time") -> str:
+    """Why there is no ratio, though it has bounds."""
+    return (
+        f"between {format_share(low)} and {format_share(high)}: of {format_share(rest)} of the "
+        f"{of} it is not known what happened"
+    )
 
 
 class Denominator(StrEnum):
@@ -144,17 +155,13 @@ class Goodput:
         """A ratio to ``whole``, of which the unexplained time may add to it, or be ``below`` it."""
         found = self._ratio(value, reason, level)
         rest = _over(self.unexplained_gpu_us, whole)
-        if value is None or found.value is None or rest is None or rest < _LEAST_OPEN:
+        if value is None or found.value is None or rest is None or rest < LEAST_OPEN:
             return found
         low, high = (max(value - rest, Fraction(0)), value) if below else (value, value + rest)
         high = min(high, Fraction(1))
-        if 2 * rest > 1 and not below:
-            return Measure.missing(
-                "ratio",
-                f"between {float(low):.1%} and {float(high):.1%}: of {float(rest):.1%} of the time "
-                "it is not known what happened",
-                level=level,
-            )
+        if rest > LARGEST_OPEN and not below:
+            said = open_text(float(low), float(high), float(rest))
+            return Measure.missing("ratio", said, level=level)
         return replace(found, low=float(low), high=float(high))
 
     def _ratio(self, value: Fraction | None, reason: str, level: Level) -> Measure:

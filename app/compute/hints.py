@@ -206,7 +206,12 @@ def _compute_hints(
         follows += f", clear {whose}: slope {fit.slope_t:.1f} times its error"
     explains = (
         f"the late reports have {spoken_ratio(fit.excess_ratio)} more {what} than their peers, "
-        f"which accounts for {spoken_ratio(max(0.0, fit.explained_ratio))} of it"
+        + (
+            # More than all of it is the error of the slope, and no finding.
+            "which accounts for all of it"
+            if fit.explained_ratio >= 1.0
+            else f"which accounts for {spoken_ratio(max(0.0, fit.explained_ratio))} of it"
+        )
     )
     if fit.holds(rules):
         share = own.share_ratio * min(1.0, fit.explained_ratio)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -13,13 +13,30 @@ from typing import Any
 import numpy as np
 
 from steptax.app.compute.attempt_layer import State
-from steptax.app.compute.waterfall_rows import Waterfall
+from steptax.app.compute.timeline import Timeline
+from steptax.app.compute.waterfall_rows import Labels, Waterfall
 from steptax.app.errors import IntegrityError
 
 _ZERO = Fraction(0)
 BY_RESOURCE, BY_JOB_TAG, BY_LABEL = "resource", "job tag", "team or project tag"
 MEANS = (BY_RESOURCE, BY_JOB_TAG, BY_LABEL)
 UNUSED, UNEXPLAINED = "unused", "unexplained"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Holding:
+    """What a job held when, of which nothing else is needed: of tens of thousands no bill is made.
+
+    It has what charges look at of a ``Waterfall``.
+    """
+
+    labels: Labels
+    timeline: Timeline | None
+    total_gpu_us: Fraction
+    resources: frozenset[str] = frozenset()
+
+
+Held = Waterfall | Holding
 
 
 @dataclass(frozen=True)
@@ -39,23 +56,32 @@ class Occupancy:
 
     start_us: list[int]
     end_us: list[int]
-    gpus: list[dict[str, Fraction]]
+    gpus: list[dict[str, int | Fraction]]
+    """Whole numbers wherever they are, which are added up many times as fast."""
     capacity: Fraction
 
     def shares(self, start_us: int, end_us: int) -> dict[str, Fraction]:
         """Share of time and devices in [start, end) by job."""
-        out: dict[str, Fraction] = {}
         k = max(bisect_right(self.start_us, start_us) - 1, 0)
         if k < len(self.end_us) and self.start_us[k] <= start_us and end_us <= self.end_us[k]:
             return {job: gpus / self.capacity for job, gpus in self.gpus[k].items()}
         whole = (end_us - start_us) * self.capacity
+        held: dict[str, int | Fraction] = {}
+        for start, end, gpus in self.within(start_us, end_us):
+            for job, own in gpus.items():
+                held[job] = held.get(job, 0) + (end - start) * own
+        return {job: gpu_us / whole for job, gpu_us in held.items()}
+
+    def within(
+        self, start_us: int, end_us: int
+    ) -> Iterator[tuple[int, int, Mapping[str, int | Fraction]]]:
+        """The parts of stretches that lie in [start, end), in order."""
+        k = max(bisect_right(self.start_us, start_us) - 1, 0)
         while k < len(self.start_us) and self.start_us[k] < end_us:
-            us = min(self.end_us[k], end_us) - max(self.start_us[k], start_us)
-            if us > 0:
-                for job, gpus in self.gpus[k].items():
-                    out[job] = out.get(job, _ZERO) + us * gpus / whole
+            start, end = max(self.start_us[k], start_us), min(self.end_us[k], end_us)
+            if end > start:
+                yield start, end, self.gpus[k]
             k += 1
-        return out
 
     def held_outside(self, spans: list[tuple[int, int]]) -> Fraction:
         """GPU-time that was held outside of ``spans``."""
@@ -65,12 +91,12 @@ class Occupancy:
                 merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
             else:
                 merged.append((start, end))
-        held = sum(
-            (e - s) * sum(g.values(), _ZERO)
+        held: int | Fraction = sum(
+            (e - s) * sum(g.values())
             for s, e, g in zip(self.start_us, self.end_us, self.gpus, strict=True)
         )
-        for start, end in merged:
-            held -= sum(self.shares(start, end).values(), _ZERO) * (end - start) * self.capacity
+        for span in merged:
+            held -= sum((e - s) * sum(g.values()) for s, e, g in self.within(*span))
         return Fraction(held)
 
 
@@ -88,22 +114,27 @@ def occupancy_of(
     out = {}
     for name in sorted({*by_resource, *capacity}):
         places = by_resource[name]
-        changes: dict[int, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+        changes: dict[int, dict[str, int | Fraction]] = defaultdict(lambda: defaultdict(int))
         for place in places:
-            changes[place.start_us][place.job_id] += place.gpus
-            changes[place.end_us][place.job_id] -= place.gpus
+            own = place.gpus
+            count = own.numerator if own.denominator == 1 else own
+            changes[place.start_us][place.job_id] += count
+            changes[place.end_us][place.job_id] -= count
         edges = sorted(changes)
-        now: dict[str, Fraction] = {}
+        now: dict[str, int | Fraction] = {}
         starts, ends, gpus = [], [], []
         for start, end in pairwise(edges):
             for job, change in changes[start].items():
-                now[job] = now.get(job, _ZERO) + change
-            here = {job: n for job, n in sorted(now.items()) if n}
-            if here:
+                here = now.get(job, 0) + change
+                if here:
+                    now[job] = here
+                else:
+                    now.pop(job, None)
+            if now:
                 starts.append(start)
                 ends.append(end)
-                gpus.append(here)
-        most = max((sum(g.values(), _ZERO) for g in gpus), default=_ZERO)
+                gpus.append(dict(sorted(now.items())))
+        most = Fraction(max((sum(g.values()) for g in gpus), default=0))
         has = Fraction(capacity[name]) if name in capacity else most
         if most > has:
             at = next(s for s, g in zip(starts, gpus, strict=True) if sum(g.values()) > has)
@@ -133,22 +164,32 @@ class Holders:
 
         What the shares leave is unallocated, unless the charge is ``UNEXPLAINED``.
         """
-        if is_unused(row):
-            return UNUSED, {}
-        job = row.get("job_id")
-        if job is not None and job in self.jobs:
-            return BY_JOB_TAG, {job: Fraction(1)}
-        if start_us is None or end_us is None:
-            return UNEXPLAINED, {}
-        place = self.by_resource.get(row.get("resource_id") or "")
-        if place is not None:
-            return BY_RESOURCE, place.shares(start_us, end_us)
-        label = self.by_label.get(row.get("holder") or "")
-        if label is not None:
-            held = label.shares(start_us, end_us)
+        how = self.means(row, is_timed=start_us is not None and end_us is not None)
+        if how == BY_JOB_TAG:
+            return how, {str(row["job_id"]): Fraction(1)}
+        if how == BY_RESOURCE:
+            assert start_us is not None
+            assert end_us is not None
+            return how, self.by_resource[row["resource_id"]].shares(start_us, end_us)
+        if how == BY_LABEL:
+            assert start_us is not None
+            assert end_us is not None
+            held = self.by_label[row["holder"]].shares(start_us, end_us)
             whole = sum(held.values(), _ZERO)
-            return BY_LABEL, {name: part / whole for name, part in held.items()}
-        return UNEXPLAINED, {}
+            return how, {name: part / whole for name, part in held.items()}
+        return how, {}
+
+    def means(self, row: Mapping[str, Any], *, is_timed: bool) -> str:
+        """By what a charge belongs to jobs, whoever they are; ``is_timed`` if it has a period."""
+        if is_unused(row):
+            return UNUSED
+        if row.get("job_id") is not None and row["job_id"] in self.jobs:
+            return BY_JOB_TAG
+        if is_timed and (row.get("resource_id") or "") in self.by_resource:
+            return BY_RESOURCE
+        if is_timed and (row.get("holder") or "") in self.by_label:
+            return BY_LABEL
+        return UNEXPLAINED
 
 
 def is_unused(row: Mapping[str, Any]) -> bool:
@@ -157,12 +198,12 @@ def is_unused(row: Mapping[str, Any]) -> bool:
     return bool(row.get("is_unused")) or "Unused" in status
 
 
-def jobs_of(ledger: Sequence[Waterfall]) -> frozenset[str]:
+def jobs_of(ledger: Sequence[Held]) -> frozenset[str]:
     """Jobs that a charge can be given to: those that held something."""
     return frozenset(str(bill.labels.job_id) for bill in ledger if bill.total_gpu_us)
 
 
-def placements_of(bills: Sequence[Waterfall]) -> list[Placement]:
+def placements_of(bills: Sequence[Held]) -> list[Placement]:
     """Where jobs ran, from their waterfalls; devices are taken as even over their resources."""
     found = []
     for bill in bills:

@@ -130,9 +130,9 @@ def _split_pool(split: StepSplit, painted: Painted, steps: Executions, world_siz
             hint="the parts belong to other steps, or the world size is wrong",
         )
     scale = Fraction(visible, room) if room else _ZERO
-    if room < longest and total > room:
+    if room and total > room:
         # Ranks leave a barrier at different times, so the longest reports of neighbouring steps
-        # overlap; what does not fit in between is spread evenly over the parts.
+        # overlap, and clocks differ; what does not fit in is spread evenly over the parts.
         scale *= room / total
     parts = {bucket: us * scale for bucket, us in own.items()}
     if rest := visible - sum(parts.values(), _ZERO):

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from steptax.app.compute.attempt_layer import State
-from steptax.app.compute.rows import Flags, Ints
+from steptax.app.compute.rows import Flags, Floats, Ints
 
 DAY_US = 86_400_000_000
 #: Day of time of which it is not known when it was.
 UNDATED = -(2**31)
 #: In place of a job: what was paid for and held by none.
 NOBODY = -1
+#: In place of a job: what was charged for what no job is known to have used.
+OTHER = -2
 
 #: States of time in steps that count.
 STEPS = (State.SPLIT, State.WHOLE, State.UNRECORDED)
@@ -50,6 +52,8 @@ class JobDays:
     """Of it, nobody knows what happened."""
     unscheduled_us: Ints
     """Of it, held by no job, or before the first training process ran."""
+    lost_us: Ints
+    """Of it, in steps that were rolled back or executed again."""
 
     def __len__(self) -> int:
         """Rows."""
@@ -68,11 +72,21 @@ class JobDays:
         return keep
 
 
+def spread_over_days(start_us: Ints, end_us: Ints, amounts: Floats) -> tuple[Ints, Floats]:
+    """``amounts`` [N], each spread evenly over its time [start, end), by UTC day [M] and part."""
+    first, last = start_us // DAY_US, (end_us - 1) // DAY_US
+    count = last - first + 1
+    row = np.repeat(np.arange(len(first)), count)
+    day = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    us = np.minimum(end_us[row], (day + 1) * DAY_US) - np.maximum(start_us[row], day * DAY_US)
+    return day, amounts[row] * us / (end_us - start_us)[row]
+
+
 def job_days(held: Stretches, undated: Ints | None = None) -> JobDays:
     """``held`` by job and day. ``undated`` are places of jobs whose time has no known day."""
     if not len(held.job):
         none = np.zeros(0, dtype=np.int64)
-        return JobDays(none, none, none, none, none, none)
+        return JobDays(none, none, none, none, none, none, none)
     some = held.end_us > held.start_us
     job, start, end, gpus, state = (
         values[some] for values in (held.job, held.start_us, held.end_us, held.gpus, held.state)
@@ -102,4 +116,5 @@ def job_days(held: Stretches, undated: Ints | None = None) -> JobDays:
         added(np.where(np.isin(state, STEPS), us, 0)),
         added(np.where(state == State.UNEXPLAINED, us, 0)),
         added(np.where(np.isin(state, NOT_SCHEDULED), us, 0)),
+        added(np.where(state == State.LOST, us, 0)),
     )

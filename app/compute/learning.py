@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from steptax.app.compute.learning_curve import LearningCurve, ema
 from steptax.app.compute.measure import Level, Measure
+from steptax.app.compute.positive import require_positive
 from steptax.app.compute.resample import block_length, interval
 from steptax.app.compute.rows import Floats
 from steptax.app.errors import UserError
+from steptax.app.words import count_text
 
 #: Fewer points than this give no slope worth showing.
 MIN_POINTS = 8
@@ -56,8 +57,8 @@ def marginal_velocity(
     }
     if method not in slopes:
         raise UserError(f"no method {method!r}", where="method", hint=", ".join(slopes))
-    if window_usd is not None and not (math.isfinite(window_usd) and window_usd > 0):
-        raise UserError(f"must be positive, not {window_usd}", where="window_usd")
+    if window_usd is not None:
+        require_positive(window_usd=window_usd)
     if not len(curve):
         return _missing("loss/USD", "no step that counts has a loss")
     width = _WINDOW_RATIO * curve.spent_usd if window_usd is None else window_usd
@@ -68,7 +69,9 @@ def marginal_velocity(
         warnings.append(f"over the last {MIN_POINTS} points: a quarter of the dollars holds fewer")
     usd, loss = curve.paid_usd[inside], curve.loss[inside]
     if len(usd) < MIN_POINTS:
-        return _missing("loss/USD", f"{len(usd)} points in the window, {MIN_POINTS} are needed")
+        return _missing(
+            "loss/USD", f"{count_text(len(usd), 'point')} in the window, {MIN_POINTS} are needed"
+        )
     if usd[-1] <= usd[0]:
         return _missing("loss/USD", "no dollars were paid in the window")
     usd, loss = _averaged(usd, _SLOPE_POINTS), _averaged(loss, _SLOPE_POINTS)
@@ -105,7 +108,7 @@ def dollars_to_target(
     if not math.isfinite(target_loss):
         raise UserError(f"must be a number, not {target_loss}", where="target_loss")
     if len(curve) < MIN_POINTS:
-        return _missing("USD", f"{len(curve)} points, {MIN_POINTS} are needed")
+        return _missing("USD", f"{count_text(len(curve), 'point')}, {MIN_POINTS} are needed")
     fit = _monotone(curve.loss)
     at = _first_passage(fit, target_loss)
     if at is None:
@@ -124,7 +127,7 @@ def dollars_to_target(
         warnings.append(f"{never} of {replicates} resampled runs do not reach it")
     beyond = len(fit) - at
     if beyond < block_length(len(fit)):
-        warnings.append(f"only the last {beyond} points reach it")
+        warnings.append(f"of the points only {beyond:,} at the end reach it")
     return Measure(
         float(curve.paid_usd[at]),
         "USD",
@@ -165,6 +168,8 @@ def _local_linear(x: Floats, y: Floats) -> float:
 
 
 def _monotone(loss: Floats) -> Floats:
+    from scipy.optimize import isotonic_regression
+
     return np.asarray(isotonic_regression(loss, increasing=False).x, dtype=np.float64)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steptax.app.compute.positive import require_positive
 from steptax.app.compute.rows import Flags, Floats, Ints
 from steptax.app.errors import UserError
 
@@ -86,9 +87,7 @@ def bits_per_byte(loss_nats: float, tokens: int, text_bytes: int) -> float:
     Raises:
         UserError: no tokens or no bytes.
     """
-    for name, value in (("tokens", tokens), ("text_bytes", text_bytes)):
-        if value <= 0:
-            raise UserError(f"must be positive, not {value}", where=name)
+    require_positive(tokens=tokens, text_bytes=text_bytes)
     return loss_nats / math.log(2) * tokens / text_bytes
 
 
@@ -100,8 +99,7 @@ def ema(values: Floats, half_life: float) -> Floats:
     Raises:
         UserError: the half-life is not positive.
     """
-    if not (math.isfinite(half_life) and half_life > 0):
-        raise UserError(f"must be positive, not {half_life}", where="half_life")
+    require_positive(half_life=half_life)
     decay = 0.5 ** (1 / half_life)
     out = np.empty(len(values))
     total = weight = 0.0

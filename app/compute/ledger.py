@@ -3,12 +3,13 @@
 Every report is cut, in whole microseconds, into its phases, its waiting, its transfer and what is
 left; what is left has a bucket of its own, named after what it can hold given what was measured.
 Buckets that were not measured are None, never zero. A report whose parts exceed its whole by more
-than 1 % of it and 1 ms is refused; up to that the difference stays in the left-over bucket with
-its sign, so that nothing is clipped and the sum holds.
+than 1 % of it and 1 ms is refused; up to that, where clocks differ and digits are rounded, its
+parts are cut to it evenly, so that no bucket is below zero and the sum holds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -28,6 +29,7 @@ from steptax.app.compute.steps import (
     name_cell,
 )
 from steptax.app.errors import IntegrityError
+from steptax.app.format import format_share
 
 DEFAULT_RULES = StragglerRules()
 
@@ -50,6 +52,9 @@ TITLES = {
 }
 """Bucket id to its name, in the order in which rows are listed."""
 
+
+#: What parts exceed their reports by is told from one part in so many of the paid time on.
+LEAST_TOLD = 10_000
 
 #: A bucket below zero keeps its time, so that the sum holds, and is no share of anything.
 OVERLAP = "negative: the measured parts overlap the steps by that much"
@@ -192,10 +197,11 @@ def _cut(matrix: StepMatrix, choice: BasisChoice, arrived: Arrivals) -> _Cut:
         rest = np.where(reported, longest[:, None], 0)
     cut = _Cut(_left_over(matrix, choice), {}, {}, int(rest.sum()))
 
+    parts: dict[str, Ints] = {}
+
     def take(bucket: str, values: Floats) -> None:
-        whole = _whole(values, split)
-        cut.add(bucket, int(whole.sum()))
-        np.subtract(rest, whole, out=rest)
+        parts[bucket] = _whole(values, split)
+        np.subtract(rest, parts[bucket], out=rest)
 
     for name in PHASES:
         if name in matrix.phases and (name == "compute" or not matrix.work_is_partial):
@@ -209,6 +215,15 @@ def _cut(matrix: StepMatrix, choice: BasisChoice, arrived: Arrivals) -> _Cut:
     merged = matrix.has_pipeline and choice.basis is Basis.COMM
     if arrived.transfer_us is not None and choice.unknown is None:
         take("comm_and_bubble" if merged else "exposed_comm", arrived.transfer_us)
+    over = _fit(parts, rest)
+    for bucket, us in parts.items():
+        cut.add(bucket, int(us.sum()))
+    if over * LEAST_TOLD > cut.paid_us:
+        cut.notes[cut.left] = (
+            "the parts of some reports exceed them, by "
+            f"{format_share(over / max(cut.paid_us, 1))} in all: "
+            "they are cut to their report"
+        )
     cut.us.setdefault("exposed_comm", None)
     cut.add(cut.left, int(rest[split].sum()))
     if not split[reported].all():
@@ -224,6 +239,26 @@ def _cut(matrix: StepMatrix, choice: BasisChoice, arrived: Arrivals) -> _Cut:
     _pipeline_bubble(cut, matrix)
     _remarks(cut, matrix, choice)
     return cut
+
+
+def _fit(parts: Mapping[str, Ints], rest: Ints) -> int:
+    """Cut the ``parts`` of each report to it where they exceed it, evenly, and its ``rest`` to 0.
+
+    All are [S, R] whole microseconds and are changed in place. Returns by how much they did.
+    """
+    cells = rest < 0
+    if not cells.any():
+        return 0
+    own = np.stack([us[cells] for us in parts.values()])
+    total = own.sum(axis=0)
+    wanted = total + rest[cells]
+    fitted = np.floor(own * (wanted / total)).astype(np.int64)
+    # What rounding leaves belongs to the largest part, of which it is the least share.
+    fitted[fitted.argmax(axis=0), np.arange(len(wanted))] += wanted - fitted.sum(axis=0)
+    for us, values in zip(parts.values(), fitted, strict=True):
+        us[cells] = values
+    rest[cells] = 0
+    return int((total - wanted).sum())
 
 
 def _left_over(matrix: StepMatrix, choice: BasisChoice) -> str:
@@ -254,8 +289,6 @@ def _remarks(cut: _Cut, matrix: StepMatrix, choice: BasisChoice) -> None:
             holder = "comm_and_bubble" if "comm_and_bubble" in cut.us else cut.left
             where = holder if bucket == "exposed_comm" else cut.left
             cut.notes.setdefault(bucket, f"not measured; if any, it is in: {TITLES[where]}")
-        elif value < 0:
-            cut.notes[bucket] = OVERLAP
     if choice.unknown is None and matrix.has_pipeline:
         cut.notes["straggler_wait"] = "includes waiting for heavier pipeline stages"
     if choice.basis is Basis.COMM and cut.us["exposed_comm"] is not None:

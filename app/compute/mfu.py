@@ -26,6 +26,7 @@ from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.model_shape import ModelShape
 from steptax.app.compute.peaks import Peak
 from steptax.app.errors import UserError
+from steptax.app.format import format_share
 
 #: What floating point may add to a ratio of exactly 1.
 _ROUNDING = 1e-9
@@ -58,7 +59,7 @@ def _share(
     """A share of at most 1, or why it cannot be."""
     ratio = part / whole
     if ratio > 1 + _ROUNDING:
-        return missing_ratio(f"{100 * ratio:.1f} % is more than {of_what}: {_OVER_HINT}")
+        return missing_ratio(f"{format_share(ratio)} is more than {of_what}: {_OVER_HINT}")
     return Ratio(min(ratio, 1.0), level=Level.LOG, inputs=inputs, warnings=warnings)
 
 
@@ -102,7 +103,7 @@ def of_achievable(flops_per_s: float, devices: int, peak: Peak) -> Measure:
     ratio = flops_per_s / (devices * peak.achievable_tflops * 1e12)
     if ratio > 1:
         return missing_ratio(
-            f"{100 * ratio:.1f} % of the {peak.achievable_tflops:g} TFLOP/s that were measured "
+            f"{format_share(ratio)} of the {peak.achievable_tflops:g} TFLOP/s that were measured "
             "elsewhere: measure your own devices"
         )
     return Ratio(ratio, level=Level.LOG, inputs=("measured matrix-multiply rate",))

@@ -126,7 +126,8 @@ class ModelShape:
         """
         value = getattr(self, name)
         if value is None:
-            raise UserError(f"{name} of the model is not known", where=name)
+            words = {"hidden": "hidden size"}.get(name, name)
+            raise UserError(f"{words} of the model is not known", where=name)
         return int(value)
 
 

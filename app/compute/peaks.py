@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from steptax.app.compute.devices import Device, canonical_dtype, identify
+from steptax.app.compute.positive import require_positive
 from steptax.app.errors import UserError
 
 #: How closely a ratio must meet 2 or 1/2 to be taken for the sparse-for-dense mistake.
@@ -46,11 +47,6 @@ class Peak:
     def flops_per_s(self) -> float | None:
         """The peak in FLOP/s."""
         return None if self.tflops is None else self.tflops * 1e12
-
-
-def _require_positive(value: float, name: str) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise UserError(f"must be positive, not {value}", where=name)
 
 
 def _warnings(row: Device, dtype: str) -> tuple[str, ...]:
@@ -99,7 +95,7 @@ def peak_at_clock(name: str | None, dtype: str | None, clock_mhz: float) -> Peak
     Raises:
         UserError: the clock is not positive.
     """
-    _require_positive(clock_mhz, "clock_mhz")
+    require_positive(clock_mhz=clock_mhz)
     full = peak(name, dtype)
     row = identify(name).device
     if full.tflops is None or row is None:
@@ -161,7 +157,7 @@ def given_peak(
     Raises:
         UserError: the value is not positive, or the basis is another word.
     """
-    _require_positive(tflops, "peak_tflops")
+    require_positive(peak_tflops=tflops)
     canonical = canonical_dtype(dtype) or dtype or "unknown"
     row = identify(device_name).device
     key = row.key if row else None
@@ -199,7 +195,7 @@ def link_warnings(gb_per_s: float, device_name: str | None) -> tuple[str, ...]:
     Raises:
         UserError: the speed is not positive.
     """
-    _require_positive(gb_per_s, "link_gb_per_s")
+    require_positive(link_gb_per_s=gb_per_s)
     row = identify(device_name).device
     one_way = row.scale_up_gb_per_s if row else None
     if row and one_way and abs(gb_per_s / one_way - 2) <= 2 * _TWICE_TOLERANCE:

@@ -20,6 +20,7 @@ from steptax.app.compute.cost import split_to_cents
 from steptax.app.compute.holders import (
     MEANS,
     UNEXPLAINED,
+    Held,
     Holders,
     Occupancy,
     Placement,
@@ -29,7 +30,6 @@ from steptax.app.compute.holders import (
     placements_of,
 )
 from steptax.app.compute.measure import Level, Measure
-from steptax.app.compute.waterfall_rows import Waterfall
 from steptax.app.errors import IntegrityError, UserError
 
 _ZERO = Fraction(0)
@@ -95,12 +95,14 @@ class _Charge:
 
 def reconcile(
     charges: Sequence[Mapping[str, Any]],
-    ledger: Sequence[Waterfall],
+    ledger: Sequence[Held],
     *,
     placements: Sequence[Placement] | None = None,
     gpus_by_resource: Mapping[str, int | Fraction] | None = None,
     window: tuple[int, int] | None = None,
     by_label: Mapping[str, Occupancy] | None = None,
+    holders: Holders | None = None,
+    elsewhere_gpu_us: Fraction = _ZERO,
 ) -> Reconciliation:
     """Divide the effective cost of ``charges`` among the jobs of ``ledger``.
 
@@ -108,7 +110,9 @@ def reconcile(
     bill names them, unless ``placements`` says where they ran. ``gpus_by_resource`` tells how many
     devices a resource has; without it, as many as were ever held on it at once. ``window`` counts
     only the part of each charge that lies in [start, end). ``by_label`` tells what the jobs of a
-    team or project held, by the ``holder`` that the tags of a charge name.
+    team or project held, by the ``holder`` that the tags of a charge name. ``holders`` stands for
+    all of these where it is known already, and ``elsewhere_gpu_us`` is what jobs held beside it, on
+    resources that no charge names.
 
     ``bill.priced(Fraction(found.by_job[job]))`` then adds up to the job's part of the bill.
 
@@ -119,9 +123,11 @@ def reconcile(
     """
     notes: list[str] = []
     rows, currency = _read(charges, window, notes)
-    placed = placements_of(ledger) if placements is None else list(placements)
-    occupancy = occupancy_of(placed, gpus_by_resource or {})
-    holders = Holders(occupancy, by_label or {}, jobs_of(ledger))
+    if holders is None:
+        placed = placements_of(ledger) if placements is None else list(placements)
+        occupied = occupancy_of(placed, gpus_by_resource or {})
+        holders = Holders(occupied, by_label or {}, jobs_of(ledger))
+    occupancy = holders.by_resource
     by_job: dict[str, Fraction] = {}
     means = dict.fromkeys(MEANS, _ZERO)
     unallocated = unexplained = _ZERO
@@ -145,8 +151,9 @@ def reconcile(
     jobs = sorted(by_job)
     cents = split_to_cents([*(by_job[job] for job in jobs), unallocated, unexplained])
     billed = [row.billed for row in rows]
-    uncharged = sum((o.held_outside(charged.get(name, [])) for name, o in occupancy.items()), _ZERO)
-    if not occupancy and rows:
+    outside = [o.held_outside(charged.get(name, [])) for name, o in occupancy.items()]
+    uncharged = sum(outside, elsewhere_gpu_us)
+    if not occupancy and rows and not elsewhere_gpu_us:
         notes.append("no job says which resources of the bill it ran on")
     return Reconciliation(
         currency,

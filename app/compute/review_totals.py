@@ -11,9 +11,11 @@ from fractions import Fraction
 
 import numpy as np
 
+from steptax.app.compute.exact import int_sum, int_sums
 from steptax.app.compute.goodput import GPU_US_PER_HOUR, Denominator, Goodput
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.rows import Flags, Floats, Ints
+from steptax.app.format import format_share
 
 NO_STEPS = "no job has per-rank steps"
 NO_WAITING = "no job has per-rank phases or collective times"
@@ -21,6 +23,8 @@ NO_TOKENS = "the tokens of a step are not on record"
 NO_SAVES = "no checkpoint is on record"
 NO_TIME = "no job held a device in this period"
 _BILLION = 1e9
+#: What of it is lost in rounding.
+_ALL = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,8 @@ class ReviewRows:
     step_us: Ints
     open_us: Ints
     unscheduled_us: Ints
+    lost_us: Ints
+    """In steps that were rolled back."""
     has_steps: Ints
     """1 where the job has steps at all."""
     usd: Floats
@@ -54,13 +60,22 @@ class ReviewRows:
     saves: Floats
     save_usd: Floats
     """Cost of jobs whose saves are known."""
+    unpriced_paid_us: Floats
+    """Of ``paid_us``, what it cost is not known; the same of what stragglers, tokens and saves
+    rest on."""
+    unpriced_told_us: Floats
+    unpriced_tokens: Floats
+    unpriced_saves: Floats
 
     def sums(self, keep: Flags) -> Totals:
         """Over the rows that ``keep`` [N] takes."""
-        values = {
-            f.name: getattr(self, f.name)[keep].sum() for f in fields(self) if f.name != "day"
-        }
-        return Totals(**{name: value.item() for name, value in values.items()})
+        values = {f.name: getattr(self, f.name)[keep] for f in fields(self) if f.name != "day"}
+        return Totals(
+            **{
+                name: int_sum(own) if own.dtype.kind == "i" else own.sum().item()
+                for name, own in values.items()
+            }
+        )
 
     def by_bin(self, place: Ints, count: int) -> list[Totals]:
         """Sums of the rows of each bin 0..count-1; ``place`` [N] below 0 is in none."""
@@ -71,9 +86,10 @@ class ReviewRows:
             if f.name == "day":
                 continue
             values = getattr(self, f.name)[inside]
-            added = np.zeros(count, dtype=values.dtype)
-            np.add.at(added, own, values)
-            columns[f.name] = added.tolist()
+            if values.dtype.kind == "i":
+                columns[f.name] = int_sums(own, values, count).tolist()
+            else:
+                columns[f.name] = np.bincount(own, weights=values, minlength=count).tolist()
         return [Totals(**{n: values[k] for n, values in columns.items()}) for k in range(count)]
 
 
@@ -86,6 +102,7 @@ class Totals:
     step_us: int
     open_us: int
     unscheduled_us: int
+    lost_us: int
     has_steps: int
     usd: float
     unpriced_us: int
@@ -99,6 +116,10 @@ class Totals:
     token_usd: float
     saves: float
     save_usd: float
+    unpriced_paid_us: float
+    unpriced_told_us: float
+    unpriced_tokens: float
+    unpriced_saves: float
 
     @property
     def gpu_hours(self) -> float:
@@ -121,16 +142,18 @@ def figures(totals: Totals, no_price: str) -> dict[str, Measure]:
         "straggler_tax_ratio": Ratio(totals.wait_us / totals.paid_us, level=Level.PHASES)
         if totals.paid_us
         else Ratio.missing("ratio", NO_WAITING),
-        "straggler_tax_usd": _money(totals, totals.wait_usd, no_price)
-        if totals.paid_us
-        else Measure.missing("USD", NO_WAITING),
-        "usd_per_billion_tokens": _per(
-            totals, totals.token_usd, totals.tokens, NO_TOKENS, no_price, scale=_BILLION
+        "straggler_tax_usd": _of_priced(
+            totals.wait_usd, totals.paid_us, totals.unpriced_paid_us, NO_WAITING, no_price
         ),
-        "usd_per_checkpoint": _per(totals, totals.save_usd, totals.saves, NO_SAVES, no_price),
-        "recoverable_usd": _money(totals, totals.recover_usd, no_price)
-        if totals.told_us
-        else Measure.missing("USD", NO_STEPS),
+        "usd_per_billion_tokens": _per(
+            totals.token_usd, totals.tokens, totals.unpriced_tokens, NO_TOKENS, no_price, _BILLION
+        ),
+        "usd_per_checkpoint": _per(
+            totals.save_usd, totals.saves, totals.unpriced_saves, NO_SAVES, no_price
+        ),
+        "recoverable_usd": _of_priced(
+            totals.recover_usd, totals.told_us, totals.unpriced_told_us, NO_STEPS, no_price
+        ),
         "recoverable_gpu_hours": Measure(
             totals.recover_us / GPU_US_PER_HOUR, "GPU-hours", level=Level.PHASES
         )
@@ -147,17 +170,29 @@ def _money(totals: Totals, usd: float, no_price: str) -> Measure:
     warnings: tuple[str, ...] = ()
     if totals.unpriced_us:
         part = totals.unpriced_us / totals.held_us
-        warnings = (f"without {part:.1%} of the time, whose cost is not known".replace("%", " %"),)
+        warnings = (f"without {format_share(part)} of the time, whose cost is not known",)
+    return Measure(usd, "USD", level=Level.LOG, inputs=("GPU-hours", "price"), warnings=warnings)
+
+
+def _of_priced(usd: float, rests_on: float, unpriced: float, nothing: str, why: str) -> Measure:
+    """Dollars that follow from ``rests_on``, of which ``unpriced`` cost nobody knows what."""
+    if not rests_on:
+        return Measure.missing("USD", nothing)
+    part = unpriced / rests_on
+    if part > 1 - _ALL:
+        return Measure.missing("USD", why)
+    warnings: tuple[str, ...] = ()
+    if part > 0:
+        warnings = (f"without {format_share(part)} of it, whose cost is not known",)
     return Measure(usd, "USD", level=Level.LOG, inputs=("GPU-hours", "price"), warnings=warnings)
 
 
 def _per(
-    totals: Totals, usd: float, count: float, nothing: str, no_price: str, scale: float = 1.0
+    usd: float, count: float, unpriced: float, nothing: str, why: str, scale: float = 1.0
 ) -> Measure:
-    if not count:
-        return Measure.missing("USD", nothing)
-    whole = _money(totals, usd, no_price)
-    return whole.map(lambda value: value / count * scale, "USD")
+    """Dollars per piece, over the pieces whose cost is known."""
+    whole = _of_priced(usd, count, unpriced, nothing, why)
+    return whole.map(lambda value: value / (count - unpriced) * scale, "USD")
 
 
 def _goodput(totals: Totals) -> Measure:

@@ -12,21 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar, nnls
 
 from steptax.app.compute.measure import Level, Measure
+from steptax.app.compute.positive import require_positive
 from steptax.app.compute.rows import Floats
 from steptax.app.errors import UserError
+from steptax.app.words import count_text
 
 #: Exponents that a fit may have; published ones lie between 0.03 and 0.4.
 _EXPONENTS = (0.005, 2.0)
 _LEAST_POINTS = 4
-
-
-def _require_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not (math.isfinite(value) and value > 0):
-            raise UserError(f"must be positive, not {value}", where=name)
 
 
 @dataclass(frozen=True)
@@ -47,7 +42,7 @@ class ScalingConstants:
         Raises:
             UserError: no parameters or no tokens.
         """
-        _require_positive(params=params, tokens=tokens)
+        require_positive(params=params, tokens=tokens)
         return (
             self.E + self.A * math.pow(params, -self.alpha) + self.B * math.pow(tokens, -self.beta)
         )
@@ -58,7 +53,7 @@ class ScalingConstants:
         Raises:
             UserError: no tokens or no rate.
         """
-        _require_positive(tokens=tokens, tokens_per_usd=tokens_per_usd)
+        require_positive(tokens=tokens, tokens_per_usd=tokens_per_usd)
         return self.beta * self.B * math.pow(tokens, -self.beta - 1) * tokens_per_usd
 
     def optimal_tokens_per_param(self, flops: float) -> float:
@@ -67,7 +62,7 @@ class ScalingConstants:
         Raises:
             UserError: no budget.
         """
-        _require_positive(flops=flops)
+        require_positive(flops=flops)
         both = self.alpha + self.beta
         balance = math.pow(self.alpha * self.A / (self.beta * self.B), 1 / both)
         params = balance * math.pow(flops / 6, self.beta / both)
@@ -102,7 +97,7 @@ def tokens_per_usd(
     Raises:
         UserError: a value that is not positive, or a share above 1.
     """
-    _require_positive(
+    require_positive(
         peak_flops_per_s=peak_flops_per_s,
         mfu_ratio=mfu_ratio,
         goodput_ratio=goodput_ratio,
@@ -154,7 +149,7 @@ class PowerLaw:
         Raises:
             UserError: no compute.
         """
-        _require_positive(compute=compute)
+        require_positive(compute=compute)
         return self.floor + self.k * math.pow(compute, -self.gamma)
 
     def compute_for(self, loss: float) -> float | None:
@@ -177,13 +172,16 @@ def fit_power_law(compute: Sequence[float], loss: Sequence[float]) -> PowerLaw:
     c, y = np.asarray(compute, dtype=np.float64), np.asarray(loss, dtype=np.float64)
     if len(c) != len(y) or len(c) < _LEAST_POINTS:
         raise UserError(
-            f"{len(c)} points of compute and {len(y)} of loss; at least {_LEAST_POINTS} pairs",
+            f"{count_text(len(c), 'point')} of compute and {len(y)} of loss; at least "
+            f"{_LEAST_POINTS} pairs",
             where="baseline",
         )
     if not (np.all(np.isfinite(c) & (c > 0)) and np.all(np.isfinite(y))):
         raise UserError("compute must be positive and loss a number", where="baseline")
     if c.min() == c.max():
         raise UserError("all points have the same compute", where="baseline")
+    from scipy.optimize import minimize_scalar, nnls
+
     # In units of the geometric mean, so that neither C nor C^-gamma overflows.
     scale = float(np.exp(np.log(c).mean()))
 
@@ -221,10 +219,10 @@ def compute_equivalent_gain(
     Raises:
         UserError: no compute, or dollars that are not positive.
     """
-    _require_positive(compute_used=compute_used)
+    require_positive(compute_used=compute_used)
     unit = "x" if paid_usd is None else "x/USD"
     if paid_usd is not None:
-        _require_positive(paid_usd=paid_usd)
+        require_positive(paid_usd=paid_usd)
     needed = baseline.compute_for(loss_now)
     if needed is None:
         reason = f"the baseline does not reach {loss_now:g}: its floor is {baseline.floor:.4g}"

@@ -2,9 +2,10 @@
 
 Expected is the median of the 28 complete days before, its spread 1.4826 times their median absolute
 deviation, at least 5 % of the median: a level series has none. A day is an anomaly when it is more
-than 3.5 spreads away (Iglewicz and Hoaglin 1993) and by more than a quarter of what was expected.
-With fewer than 14 days before it a day cannot be told; neither can a day that is not over, which
-the newest on record may be.
+than 3.5 spreads away (Iglewicz and Hoaglin 1993) and by more than a quarter of what was expected,
+unless three of those days, before the anomaly began, were about as far away to the same side: free
+weekends, and work every second day, are a habit. With fewer than 14 days before it a day cannot be
+told; neither can a day that is not over, which the newest on record may be.
 """
 
 from __future__ import annotations
@@ -15,17 +16,23 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from steptax.app.compute.rows import Floats
+from steptax.app.compute.spoken import spoken_ratio
 
 HISTORY_DAYS = 28
 MIN_DAYS = 14
 SPREADS = 3.5
 MIN_CHANGE_RATIO = 0.25
+#: Days like it among those before, which make a day usual, and how far they are at least.
+HABIT_DAYS = 3
+LIKE_RATIO = 0.9
 _MAD_TO_SD = 1.4826
 _LEAST_SPREAD_RATIO = 0.05
 RULE = (
-    f"a day more than {SPREADS:g} spreads and {MIN_CHANGE_RATIO:.0%} away from the median of the "
-    f"{HISTORY_DAYS} days before; at least {MIN_DAYS} days are needed"
-).replace("%", " %")
+    f"a day more than {SPREADS:g} spreads and {spoken_ratio(MIN_CHANGE_RATIO)} away from the "
+    "median of the "
+    f"{HISTORY_DAYS} days before, if fewer than {HABIT_DAYS} of those were about as far; at least "
+    f"{MIN_DAYS} days are needed"
+)
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,15 @@ def anomalies(values: Floats) -> tuple[Anomaly, ...]:
         if not side[at]:
             at += 1
             continue
+        if _is_habit(values, at, at, float(median[at])):
+            at += 1
+            continue
         end = at
-        while end + 1 < len(values) and side[end + 1] == side[at]:
+        while (
+            end + 1 < len(values)
+            and side[end + 1] == side[at]
+            and not _is_habit(values, at, end + 1, float(median[end + 1]))
+        ):
             end += 1
         part = slice(at, end + 1)
         allowed = np.maximum(SPREADS * spread[part], MIN_CHANGE_RATIO * median[part])
@@ -78,6 +92,15 @@ def anomalies(values: Floats) -> tuple[Anomaly, ...]:
         )
         at = end + 1
     return tuple(found)
+
+
+def _is_habit(values: Floats, begin: int, at: int, median: float) -> bool:
+    """Whether enough days before ``begin`` were about as far from ``median`` as the day ``at``."""
+    before = values[max(0, at - HISTORY_DAYS) : begin] - median
+    away = float(values[at]) - median
+    with np.errstate(invalid="ignore"):
+        like = before * np.sign(away) >= LIKE_RATIO * abs(away)
+    return int(np.count_nonzero(like)) >= HABIT_DAYS
 
 
 def trailing(values: Floats) -> tuple[Floats, Floats]:

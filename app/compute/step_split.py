@@ -185,7 +185,12 @@ def _room(matrix: StepMatrix) -> Ints:
     if saves is not None:
         least = np.where(np.nan_to_num(saves).max(axis=1) > 0, 0.0, least)
     least = np.where(np.isinf(least), 0.0, least)
-    return np.floor(np.maximum(least, 0.0)).astype(np.int64)
+    # Parts are counted in whole microseconds, and may so be half of one longer each.
+    more = (matrix.wait_us, matrix.transfer_us, matrix.comm_us)
+    parts = [matrix.duration_us, *matrix.phases.values(), *(us for us in more if us is not None)]
+    is_whole = all(np.array_equal(known := np.nan_to_num(us), np.rint(known)) for us in parts)
+    margin = 0.0 if is_whole else len(parts) / 2
+    return np.floor(np.maximum(least - margin, 0.0)).astype(np.int64)
 
 
 def _bubble(
@@ -210,6 +215,7 @@ def _bubble(
     bubble = arrived.step_us[:, None] * float(pipeline.bubble_ratio)
     waits = np.minimum(arrived.wait_us, bubble)
     whole = int(np.rint(np.nan_to_num(waits)).astype(np.int64).sum()) * matrix.weight
+    whole = min(whole, parts["straggler_wait"])  # waits may have been cut to their reports
     parts["pipeline_bubble"] = whole
     parts["straggler_wait"] -= whole
     notes["pipeline_bubble"] = (

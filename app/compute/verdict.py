@@ -86,7 +86,7 @@ def judge(
     """The verdict for a job whose waits are known."""
 
     def excess(value_us: float) -> str:
-        share = f"{spoken_ratio(value_us / mean_step_us)} of the step"
+        share = f"{spoken_ratio(value_us / mean_step_us)} of the mean step"
         return f"+{share}" if relative_time else f"+{spoken_us(value_us)} ({share})"
 
     if len(flagged):

@@ -118,11 +118,20 @@ def job_ledger(
             at_risk=_at_risk(record, painted),
             findings=(*findings, *painted.findings, *inner.findings),
             resources=frozenset(resources),
+            steps_on_record=len(np.unique(record.steps.step)),
+            undone_steps=_undone(record),
         ),
     )
     if usd_per_gpu_hour is None:
         return bill
     return bill.priced(exact_usd(bill.total_gpu_us / _US_PER_S, usd_per_gpu_hour))
+
+
+def _undone(record: History) -> int:
+    """Steps beyond the newest one that counts: training went back and has not come so far again."""
+    steps = record.steps
+    kept = steps.step[~steps.lost]
+    return len(np.unique(steps.step[steps.step > kept.max(initial=-1)]))
 
 
 def make_waterfall(source: Source, part: Timeline, frame: Waterfall) -> Waterfall:

@@ -17,6 +17,7 @@ from steptax.app.compute.apportion import Unit, pieces
 from steptax.app.compute.attempt_layer import State
 from steptax.app.compute.buckets import BUCKETS
 from steptax.app.compute.cost import exact_usd
+from steptax.app.compute.exact import exact_sum
 from steptax.app.compute.goodput import Denominator
 from steptax.app.compute.ledger import OVERLAP, share_of
 from steptax.app.compute.measure import Level, Measure
@@ -44,8 +45,10 @@ def unstated(label: str) -> str:
 _ZERO = Fraction(0)
 
 
-def within(bill: Waterfall, start_us: int, end_us: int) -> Waterfall:
+def within(bill: Waterfall, start_us: int, end_us: int, period: str | None = None) -> Waterfall:
     """The part of a job's bill that lies in [start, end), at the same price per GPU-second.
+
+    ``period`` is what that time is called, if it is called anything.
 
     Raises:
         UserError: ``bill`` is a sum, whose time is not known any more.
@@ -53,11 +56,13 @@ def within(bill: Waterfall, start_us: int, end_us: int) -> Waterfall:
     if bill.source is None or bill.timeline is None:
         raise UserError("a sum of bills cannot be cut by time", hint="cut its bills, then add them")
     first_us, last_us = bill.timeline.span_us
+    labels = bill.labels if period is None else replace(bill.labels, period=period)
     if start_us <= first_us and last_us <= end_us:  # nothing is cut off, of most jobs
-        return replace(bill, has_steps=bill.has_steps and _has_steps(bill), at_risk=None)
+        steps = bill.has_steps and _has_steps(bill)
+        return replace(bill, has_steps=steps, at_risk=None, labels=labels)
     part = bill.timeline.within(start_us, end_us)
-    cut = make_waterfall(bill.source, part, bill)
-    cut = replace(cut, has_steps=bill.has_steps and _has_steps(cut), at_risk=None)
+    cut = make_waterfall(bill.source, part, replace(bill, at_risk=None, labels=labels))
+    cut = replace(cut, has_steps=bill.has_steps and _has_steps(cut))
     usd = bill.usd_exact
     if usd is None or not cut.total_gpu_us:
         return cut
@@ -90,8 +95,8 @@ def split_periods(bill: Waterfall, unit: Unit, tz: str = "UTC") -> list[Waterfal
         raise UserError("a sum of bills cannot be cut by time", hint="cut its bills, then add them")
     cuts = []
     for piece in pieces(*bill.timeline.span_us, unit, tz):
-        part = within(bill, piece.start_us, piece.end_us)
-        cuts.append(replace(part, labels=replace(part.labels, period=piece.period)))
+        part = within(bill, piece.start_us, piece.end_us, piece.period)
+        cuts.append(part)
     return close_cents(cuts)
 
 
@@ -127,7 +132,7 @@ def total(bills: Sequence[Waterfall], labels: Labels | None = None) -> Waterfall
     if len({bill.denominator for bill in bills}) > 1:
         raise UserError("shares of paid and of allocated time do not add up", where="denominator")
     costs = all(bill.total_usd is not None or not bill.total_gpu_us for bill in bills)
-    whole = sum((bill.total_gpu_us for bill in bills), _ZERO)
+    whole = exact_sum(bill.total_gpu_us for bill in bills)
     found: dict[str, list[tuple[WaterfallRow, int]]] = defaultdict(list)
     for bill in bills:
         for row in bill.rows:
@@ -210,21 +215,21 @@ def _sum_rows(
     if not known:
         reasons = sorted({row.note for row in rows})
         return replace(rows[0], note="; ".join(reasons), usd=None, usd_exact=None)
-    us = sum((row.gpu_us for row in known if row.gpu_us is not None), _ZERO)
+    us = exact_sum(row.gpu_us for row in known if row.gpu_us is not None)
     unknown = sum(count for row, count in found if row.gpu_us is None)
-    exact = sum((row.usd_exact for row in known if row.usd_exact is not None), _ZERO)
-    return replace(
-        rows[0],
-        gpu_us=us,
-        share_ratio=share_of(us, whole),
-        usd=None,
-        usd_exact=exact if costs and whole else None,
-        # Of a bill that takes held time as paid, nothing is unallocated by that choice.
-        note=OVERLAP
-        if us < 0
-        else ""
-        if not unknown or rows[0].bucket == "unallocated"
-        else f"not known in {unknown} of {bills} bills",
+    exact = exact_sum(row.usd_exact for row in known if row.usd_exact is not None)
+    # Of a bill that takes held time as paid, nothing is unallocated by that choice.
+    told = not unknown or rows[0].bucket == "unallocated"
+    note = "" if told else f"not known in {unknown} of {bills} bills"
+    return WaterfallRow(
+        rows[0].bucket,
+        rows[0].number,
+        rows[0].title,
+        us,
+        share_of(us, whole),
+        None,
+        OVERLAP if us < 0 else note,
+        exact if costs and whole else None,
     )
 
 

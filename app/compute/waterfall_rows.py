@@ -10,7 +10,8 @@ from functools import cached_property
 
 from steptax.app.compute.attempt_layer import State
 from steptax.app.compute.buckets import BUCKETS, OF_STATE, OPEN, Group
-from steptax.app.compute.cost import split_to_cents
+from steptax.app.compute.cost import split_finely, split_to_cents
+from steptax.app.compute.exact import exact_sum
 from steptax.app.compute.goodput import Denominator, Goodput
 from steptax.app.compute.job_events import Finding
 from steptax.app.compute.ledger import OVERLAP, share_of
@@ -47,6 +48,21 @@ class WaterfallRow:
     def is_loss(self) -> bool:
         """Whether all of it is lost."""
         return BUCKETS[self.bucket].is_loss
+
+    def costing(self, usd: Decimal | None, usd_exact: Fraction | None) -> WaterfallRow:
+        """The same time at another cost; of tens of thousands, faster than ``replace``."""
+        if usd is self.usd and usd_exact is self.usd_exact:
+            return self
+        return WaterfallRow(
+            self.bucket,
+            self.number,
+            self.title,
+            self.gpu_us,
+            self.share_ratio,
+            usd,
+            self.note,
+            usd_exact,
+        )
 
 
 @dataclass(frozen=True)
@@ -102,6 +118,10 @@ class Waterfall:
     """None for a sum."""
     timeline: Timeline | None = None
     """The part of ``source.timeline`` that it covers; None for a sum."""
+    steps_on_record: int = 0
+    """Of one job: steps by number, however often each was executed."""
+    undone_steps: int = 0
+    """Of them, the newest ones that were rolled back and not executed again."""
     of_jobs: tuple[str, ...] = ()
     """Jobs that it stands for with one row each where it is of many that are alike (``alike``)."""
 
@@ -117,7 +137,7 @@ class Waterfall:
 
     def __post_init__(self) -> None:
         """Refuse a waterfall that does not close."""
-        total = sum((r.gpu_us for r in self.rows if r.gpu_us is not None), _ZERO)
+        total = exact_sum(r.gpu_us for r in self.rows if r.gpu_us is not None)
         if total != self.total_gpu_us:
             raise IntegrityError(
                 f"buckets hold {total} of {self.total_gpu_us} GPU-us", where=self.labels.job_id
@@ -187,10 +207,12 @@ class Waterfall:
         """The bill before it is rounded to the cent."""
         if self.total_usd is None:
             return None
-        return sum((r.usd_exact for r in self.rows if r.usd_exact is not None), _ZERO)
+        return exact_sum(r.usd_exact for r in self.rows if r.usd_exact is not None)
 
-    def priced(self, usd: Fraction | None) -> Waterfall:
+    def priced(self, usd: Fraction | None, *, finely: bool = False) -> Waterfall:
         """The same time for ``usd`` in all: each bucket costs usd * share; None takes prices off.
+
+        ``finely`` cuts these to whole billionths of a dollar, so that many can be added up.
 
         Raises IntegrityError for money without any time to spend it on.
         """
@@ -203,13 +225,10 @@ class Waterfall:
             for row in self.rows
             if usd is not None and row.gpu_us is not None
         }
+        if finely:
+            exact = dict(zip(exact, split_finely(list(exact.values())), strict=True))
         cents = dict(zip(exact, split_to_cents(list(exact.values())), strict=True))
-        rows = tuple(
-            replace(row, usd_exact=exact.get(row.bucket), usd=cents.get(row.bucket))
-            if row.bucket in exact or row.usd_exact is not None or row.usd is not None
-            else row
-            for row in self.rows
-        )
+        rows = tuple(row.costing(cents.get(row.bucket), exact.get(row.bucket)) for row in self.rows)
         total_usd = sum(cents.values(), Decimal(0)) if cents else None
         return replace(self, rows=rows, total_usd=total_usd)
 
@@ -231,7 +250,7 @@ def close_cents(bills: Sequence[Waterfall]) -> list[Waterfall]:
     money = {(k, bucket): usd for (k, bucket, _), usd in zip(cells, cents, strict=True)}
     out = []
     for k, bill in enumerate(bills):
-        rows = tuple(replace(row, usd=money.get((k, row.bucket))) for row in bill.rows)
+        rows = tuple(row.costing(money.get((k, row.bucket)), row.usd_exact) for row in bill.rows)
         known = [row.usd for row in rows if row.usd is not None]
         out.append(replace(bill, rows=rows, total_usd=sum(known, Decimal(0)) if known else None))
     return out

@@ -4,10 +4,11 @@ from pathlib import Path
 
 from steptax.app.lake.bucket import url_of
 from steptax.app.lake.lake import Lake
+from steptax.app.lake.look import one_look
 from steptax.app.lake.scoped import ScopedLake
 from steptax.app.lake.segments import Segment
 
-__all__ = ["Lake", "ScopedLake", "Segment", "lake_at"]
+__all__ = ["Lake", "ScopedLake", "Segment", "lake_at", "one_look"]
 
 
 def lake_at(place: Path | str, *, create: bool = False) -> Lake:

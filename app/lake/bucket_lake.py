@@ -33,6 +33,7 @@ from steptax.app.lake.commits import Commit
 from steptax.app.lake.files import write_whole
 from steptax.app.lake.lake import FORMAT, Lake
 from steptax.app.lake.listing import Listing
+from steptax.app.lake.look import look_again
 from steptax.app.lake.quarantine import SetAside, damaged
 from steptax.app.lake.segments import Name, Segment, job_folder, job_of_folder, parse_name
 
@@ -150,6 +151,7 @@ class BucketLake(Lake):
                 self._passed_over[path] = SetAside(place, reason, now_us, is_moved=False)
             self._refetched.add(path)
             path.unlink(missing_ok=True)
+        look_again()
         return len(found)
 
     def live_job_ids(self) -> list[str]:

@@ -31,6 +31,7 @@ from steptax.app.lake.bucket import url_of
 from steptax.app.lake.commits import Commit, CommitLog
 from steptax.app.lake.files import write_whole
 from steptax.app.lake.listing import Listing
+from steptax.app.lake.look import look_again, looked_up
 from steptax.app.lake.quarantine import SetAside, damaged, move_aside, moved_aside
 from steptax.app.lake.rollups import roll_up
 from steptax.app.lake.segments import (
@@ -126,7 +127,10 @@ class Lake:
 
     def job_ids(self, name: str) -> list[str]:
         """Jobs that have a folder in the by-job table ``name``, sorted."""
-        return self._listing.jobs(str(self.folder(name)))
+        known, key = looked_up(), ("jobs", self, name)
+        if key not in known:
+            known[key] = self._listing.jobs(str(self.folder(name)))
+        return list(known[key])
 
     def segments(
         self,
@@ -141,6 +145,12 @@ class Lake:
         ``first_step`` and ``last_step`` leave out those without a step between; of a table of
         samples, which has no steps, they are moments in microseconds.
         """
+        known, key = looked_up(), (self, name, job_id)
+        if key not in known:
+            known[key] = self._segments(name, job_id)
+        return list(prune(known[key], first_step, last_step))
+
+    def _segments(self, name: str, job_id: str | None) -> list[Segment]:
         commits, removed = self.commits.state()
         spec = table(name)
         by_time = order_column(spec.names) == "ts_us"
@@ -168,14 +178,16 @@ class Lake:
                 if self._passed_over and path in self._passed_over:
                     continue
                 found.append(Segment(name, job, path, parsed.first, last, parsed.rows))
-        return list(prune(found, first_step, last_step))
+        return found
 
     def version(self, name: str, job_id: str | None = None) -> str:
         """Changes exactly when the visible rows may have changed: the key of every cache."""
-        digest = hashlib.sha256()
-        for segment in self.segments(name, job_id):
-            digest.update(segment.path.name.encode() + b"\n")
-        return digest.hexdigest()[:16]
+        known, key = looked_up(), ("version", self, name, job_id)
+        if key not in known:
+            names = (segment.path.name.encode() + b"\n" for segment in self.segments(name, job_id))
+            known[key] = hashlib.sha256(b"".join(names)).hexdigest()[:16]
+        version: str = known[key]
+        return version
 
     def read(self, name: str, job_id: str | None = None) -> pa.Table:
         """All rows of a small table; of a ``latest_wins`` table what is newest for each key."""
@@ -201,6 +213,7 @@ class Lake:
             aside = move_aside(self.root, path, reason)
             if not aside.is_moved:
                 self._passed_over[path] = aside
+        look_again()
         return len(found)
 
     def set_aside(self) -> list[SetAside]:
@@ -248,6 +261,7 @@ class Lake:
             path = self.folder(name, job) / live_name(part)
             write_parquet(path, spec, part)
             written.append(path)
+        look_again()
         roll_up(self.root, name, written)
         return written
 
@@ -272,6 +286,7 @@ class Lake:
     def commit(self, commit: Commit) -> None:
         """Make an ingest or a compaction visible."""
         self.commits.write(commit)
+        look_again()
 
     def relative(self, path: Path) -> str:
         """``path`` as commits name it."""

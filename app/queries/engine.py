@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -15,6 +13,7 @@ from steptax.app.lake import Lake, Segment
 from steptax.app.lake.quarantine import damage_of
 from steptax.app.lake.rollups import forget, lacking, made, parts_of, roll_up, rollup_path
 from steptax.app.queries.asked import Asked
+from steptax.app.queries.database import Database
 from steptax.app.schema import Table, table
 from steptax.app.schema.rollup import Rollup
 from steptax.app.schema.rollups import LEVELS, ROLLUPS
@@ -31,21 +30,11 @@ _DUCK_TYPES = {
 
 
 class DuckEngine:
-    """One in-memory database; every call runs on a cursor of its own.
-
-    A connection that threads share gives errors and wrong values, so nothing here ever queries the
-    connection itself.
-    """
+    """Answers from the files of the lake; safe to share between threads."""
 
     def __init__(self, lake: Lake, *, threads: int | None = None) -> None:
         self.lake = lake
-        config: dict[str, Any] = {"autoinstall_known_extensions": False}
-        if threads is not None:
-            config["threads"] = threads
-        self._connection = duckdb.connect(config=config)
-        # The word that Spark has for it.
-        self._connection.execute("CREATE MACRO explode(list) AS unnest(list)")
-        self._lock = threading.Lock()
+        self._database = Database(threads=threads)
 
     def run(
         self,
@@ -83,14 +72,10 @@ class DuckEngine:
                     fresh[f"_fresh_{level}"] = rows
             views = [f"{t} AS (SELECT * FROM {own})" for t, own in relations.items()]
             text = _PARAMETER.sub(r"$\1", _prepend(views, asked.query.text))
-            with self._lock:
-                cursor = self._connection.cursor()
-            try:
+            with self._database.cursor() as cursor:
                 for relation, rows in fresh.items():
                     cursor.register(relation, rows)
                 return cursor.sql(text, params=dict(asked.values)).to_arrow_table()
-            finally:
-                cursor.close()
 
         def tried() -> pa.Table:
             try:

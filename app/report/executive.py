@@ -23,10 +23,13 @@ from steptax.app.charts.fleet_bill import (
 )
 from steptax.app.charts.fleet_tables import jobs_table, teams_table
 from steptax.app.charts.job_tables import ledger_table
+from steptax.app.charts.review import anomalies_table, variance_table, weeks_table
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.charts.waterfall import WaterfallBar, units_of, waterfall_bars
 from steptax.app.compute.apportion import to_us
+from steptax.app.compute.compared import PREVIOUS
 from steptax.app.errors import UserError
+from steptax.app.format import format_share, format_usd, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.report.links import executive_link
 from steptax.app.report.models import Number, Report, Section
@@ -35,11 +38,17 @@ from steptax.app.views.executive import executive_view
 from steptax.app.views.executive_models import ExecutiveView, PeriodRow
 from steptax.app.views.fleet_bill import fleet_bill
 from steptax.app.views.fleet_bill_models import USD, FleetBill
+from steptax.app.views.fleet_groups import cost_text
 from steptax.app.views.models import LedgerLine
+from steptax.app.views.review_models import FixFirst, ReviewCard, WeekRow
+from steptax.app.views.review_periods import change_text
 from steptax.app.views.workspace import Workspace
 
 #: Lines of a table that fit the page.
-BRIEF_ROWS = 6
+BRIEF_ROWS, BRIEF_JOBS = 6, 4
+BRIEF_WEEKS, BRIEF_ANOMALIES = 6, 2
+#: Numbers that a card of the page tells already.
+_ON_CARDS = ("spend_usd",)
 #: Of the whole bill beside the headline numbers.
 _BILL_NUMBERS = ("scheduling_ratio", "ettr_ratio", "goodput_ratio", "effective_mfu_ratio")
 
@@ -50,6 +59,7 @@ def executive_report(
     price: Decimal | None = None,
     first: date | None = None,
     last: date | None = None,
+    compare_to: str = PREVIOUS,
     by: str = "team",
     denominator: str = "paid",
     tz: str = "UTC",
@@ -70,6 +80,7 @@ def executive_report(
         first_us=_midnight_us(first, 0),
         last_us=_midnight_us(last, 1),
         now_us=now,
+        compare_to=compare_to,
     )
     bill = fleet_bill(
         ws, by=by, denominator=denominator, tz=tz, price=price, first=first, last=last
@@ -92,6 +103,7 @@ def executive_report(
         link=executive_link(
             base_url,
             price=price,
+            compare_to=compare_to,
             by=by,
             denominator=denominator,
             tz=tz,
@@ -100,6 +112,7 @@ def executive_report(
         ),
         made_at_us=now,
         version=steptax.__version__,
+        first=_fix_first(view.fix_first),
         is_brief=True,
     )
 
@@ -118,9 +131,34 @@ def _budget(ws: Workspace, month: str, price: Decimal | None, now_us: int) -> Bu
     return budget_view(ws, period=month, price=price, now_us=now_us)
 
 
+def _fix_first(found: FixFirst | None) -> tuple[str, ...]:
+    """What the page says in its first box."""
+    if found is None:
+        return ()
+    owner = f", of {found.owner}" if found.owner else ""
+    day = found.per_day_usd.value
+    further = "" if day is None else f" Every further day costs {format_value(day, 'USD')}."
+    return (
+        f"Fix first: {found.what}{owner} · worth {found.worth}",
+        f"Why: {found.why}. Next: {found.action}.{further}",
+    )
+
+
 def _numbers(view: ExecutiveView, bill: FleetBill) -> tuple[Number, ...]:
-    shown = [
-        Number(kpi.title, kpi.metric_id, kpi.measure, kpi.help, kpi.comparison) for kpi in view.kpis
+    """The cards of the page, then what stands beside them; files of data have every number."""
+    shown = [_card(card) for card in view.cards]
+    taken = {number.metric_id for number in shown}
+    shown += [
+        Number(
+            kpi.title,
+            kpi.metric_id,
+            kpi.measure,
+            kpi.help,
+            kpi.comparison,
+            is_printed=kpi.metric_id not in _ON_CARDS,
+        )
+        for kpi in view.kpis
+        if kpi.metric_id not in taken
     ]
     if bill.total is not None:
         taken = {number.metric_id for number in shown}
@@ -130,6 +168,22 @@ def _numbers(view: ExecutiveView, bill: FleetBill) -> tuple[Number, ...]:
             if name in bill.total.metrics and name not in taken
         ]
     return tuple(shown)
+
+
+def _card(card: ReviewCard) -> Number:
+    """A card with its change and what stands under it."""
+    change = None
+    if card.delta is not None and card.delta.change.value is not None:
+        change = f"{change_text(card.delta)} {card.delta.against}"
+    return Number(
+        card.title,
+        card.metric_id,
+        card.measure,
+        card.about,
+        change,
+        (*card.details, *card.measure.warnings),
+        is_lead=True,
+    )
 
 
 def _sections(view: ExecutiveView, bill: FleetBill, budget: BudgetView | None) -> list[Section]:
@@ -160,14 +214,72 @@ def _sections(view: ExecutiveView, bill: FleetBill, budget: BudgetView | None) -
                 "team",
                 "owner",
             ),
-            rows=BRIEF_ROWS,
+            rows=BRIEF_JOBS,
         ),
     ]
+    sections[2:2] = [_weeks(view), _variance(view)]
+    sections.append(_anomalies(view))
     if budget is not None:
-        sections.append(Section("budget", "Budget", days_table(budget), text=(budget.sentence,)))
-        sections[-1] = replace(sections[-1], table_is_printed=False)
+        said = Section("budget", "Budget", days_table(budget), text=(budget.sentence,))
+        sections.append(replace(said, table_is_printed=False, is_half=True))
     sections.append(_reconciliation(bill))
     return [*sections, *_data_only(view, bill, budget)]
+
+
+def _weeks(view: ExecutiveView) -> Section:
+    """Spend of the newest weeks with its budget; the table of all of them travels along."""
+    title = "Week by week: spend, of its budget, and goodput"
+    rows = view.weeks[-BRIEF_WEEKS:]
+    if not rows:
+        none = "No job with known dates held a device in this period."
+        return Section("weeks", title, text=(none,), is_half=True)
+    usd = [row.figures["cost_usd"].value for row in rows]
+    known = [value for value in (*usd, *(row.budget_usd for row in rows)) if value is not None]
+    bars = tuple(
+        WaterfallBar(f"week of {row.first_day}", cost or 0.0, 0.0, "neutral", _week_text(row))
+        for row, cost in zip(rows, usd, strict=True)
+    )
+    table, earlier = weeks_table(view.weeks), view.earlier_weeks(BRIEF_WEEKS)
+    scale = max(known, default=0.0) or 1.0
+    return Section(
+        "weeks",
+        title,
+        table,
+        text=(earlier,) if earlier else (),
+        bars=bars,
+        scale=scale,
+        is_half=True,
+        table_is_printed=False,
+    )
+
+
+def _week_text(row: WeekRow) -> str:
+    cost, goodput = row.figures["cost_usd"], row.figures["goodput_ratio"]
+    budget = "" if row.budget_usd is None else f" of {format_usd(row.budget_usd)}"
+    days = f" ({row.note})" if row.note else ""
+    return f"{format_value(cost.value, 'USD')}{budget}{days} · {format_share(goodput.value)}"
+
+
+def _variance(view: ExecutiveView) -> Section:
+    title = "Why spend changed: price, volume, efficiency"
+    if view.variance is None:
+        text = f"Cannot be told: {view.no_variance}."
+        return Section("variance", title, text=(text,), is_half=True)
+    made = variance_table(view.variance)
+    return Section("variance", title, made, columns=("effect", "usd", "meaning"), is_half=True)
+
+
+def _anomalies(view: ExecutiveView) -> Section:
+    title = "Spend anomalies"
+    if not view.anomalies:
+        return Section("anomalies", title, text=(f"None found. {view.anomaly_note}",))
+    return Section(
+        "anomalies",
+        title,
+        anomalies_table(view.anomalies),
+        columns=("scope", "first_day", "last_day", "impact", "expected", "driver", "state"),
+        rows=BRIEF_ANOMALIES,
+    )
 
 
 def _where_it_went(view: ExecutiveView, bill: FleetBill) -> Section:
@@ -221,10 +333,25 @@ def _reconciliation(bill: FleetBill) -> Section:
     found = bill.reconciliation
     title = "Against the bill of the provider"
     if found.effective_cost is None:
-        return Section("reconciliation", title, text=(f"Not reconciled: {found.reason}",))
-    return Section(
-        "reconciliation", title, reconciliation_table(bill), columns=("part", "cost", "meaning")
+        text = f"Not reconciled: {found.reason}"
+        return Section("reconciliation", title, text=(text,), is_half=True)
+    billed, effective, jobs, unallocated, unexplained = (
+        cost_text(cost, found.currency)
+        for cost in (
+            found.billed_cost,
+            found.effective_cost,
+            found.jobs_cost,
+            found.unallocated_cost,
+            found.unexplained_cost,
+        )
     )
+    share = format_share(found.unexplained.value)
+    text = (
+        f"Billed {billed}; effective cost {effective} = {jobs} of jobs + {unallocated} unallocated "
+        f"+ {unexplained} of what no job is known to run on ({share})."
+    )
+    made = reconciliation_table(bill)
+    return Section("reconciliation", title, made, (text,), is_half=True, table_is_printed=False)
 
 
 def _data_only(view: ExecutiveView, bill: FleetBill, budget: BudgetView | None) -> list[Section]:

@@ -25,6 +25,7 @@ from steptax.app.views.fleet import fleet_view
 from steptax.app.views.fleet_filter import FleetFilter
 from steptax.app.views.fleet_models import FleetView
 from steptax.app.views.workspace import Workspace
+from steptax.app.words import rows_text
 
 #: Hosts, devices and groups that are printed; files of data hold all.
 PRINTED_PLACES, PRINTED_GROUPS = 12, 24
@@ -45,7 +46,7 @@ def fleet_report(
     return Report(
         kind="fleet",
         title="Fleet" if only.is_empty else f"Fleet: {only.text}",
-        period=f"{view.jobs:,} jobs",
+        period=rows_text(view.rows, view.sums),
         sentence=view.sentence,
         numbers=_numbers(view),
         sections=_sections(view),
@@ -59,7 +60,10 @@ def fleet_report(
 
 def _numbers(view: FleetView) -> tuple[Number, ...]:
     shown = {"spend_usd": view.usd, "gpu_hours": view.gpu_hours} | view.metrics
-    return tuple(Number(METRICS[name].title, name, measure) for name, measure in shown.items())
+    return tuple(
+        Number(METRICS[name].title, name, measure, comparison=view.bases.get(name))
+        for name, measure in shown.items()
+    )
 
 
 def _sections(view: FleetView) -> tuple[Section, ...]:

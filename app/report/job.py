@@ -24,7 +24,7 @@ from steptax.app.views.devices_text import TITLE as DEVICES_TITLE
 from steptax.app.views.devices_text import coverage, lines, verdict
 from steptax.app.views.job import job_view
 from steptax.app.views.job_models import JobView
-from steptax.app.views.models import Bill
+from steptax.app.views.models import Bill, Price
 from steptax.app.views.quiet_failures import quiet_failures
 from steptax.app.views.record import NO_CARD, record_view
 from steptax.app.views.trace import open_trace, trace_view
@@ -78,7 +78,7 @@ def job_report(
         ),
         _bill(view.bill),
         Section("ranks", "Ranks", ranks_table(view), rows=PRINTED_RANKS),
-        _what_if(ws, job_id, price),
+        _what_if(ws, job_id, view.price),
         _quiet(ws, job_id, last_steps),
         _devices(ws, job_id, last_steps),
     ]
@@ -135,7 +135,7 @@ def _bill(bill: Bill) -> Section:
     )
 
 
-def _what_if(ws: Workspace, job_id: str, price: Decimal | None) -> Section:
+def _what_if(ws: Workspace, job_id: str, price: Price) -> Section:
     title = "What a repair returns"
     try:
         view = trace_view(open_trace(ws, job_id), price)
@@ -152,7 +152,7 @@ def _quiet(ws: Workspace, job_id: str, last_steps: int | None) -> Section:
     return Section(
         "quiet",
         "Quiet failures",
-        quiet_table(view),
+        quiet_table(view, for_file=True),
         text=(view.sentence,),
         columns=("failure", "title", "found", "note"),
     )

@@ -7,18 +7,28 @@ from datetime import date
 from decimal import Decimal
 from urllib.parse import quote, urlencode, urlsplit
 
+from steptax.app.compute.compared import NOTHING, PREVIOUS, YEAR
 from steptax.app.errors import UserError
 from steptax.app.report.models import Link
 from steptax.app.views.fleet_filter import FIELDS, FleetFilter
 
 #: Windows that the job page offers, in steps; ``all`` is one more.
 PAGE_WINDOWS = (100, 500, 2000)
+OWN_DAYS = "days of my own"
+#: Choices of the cost review, as its page and a link have them, and as the review takes them.
+COMPARISONS = {
+    "days before": PREVIOUS,
+    "year before": YEAR,
+    OWN_DAYS: "",
+    "nothing": NOTHING,
+}
 
 
 def executive_link(
     base_url: str | None,
     *,
     price: Decimal | None,
+    compare_to: str = PREVIOUS,
     by: str = "team",
     denominator: str = "paid",
     tz: str = "UTC",
@@ -29,7 +39,7 @@ def executive_link(
     chosen = {"by": by, "denominator": denominator, "tz": tz}
     usual = {"by": "team", "denominator": "paid", "tz": "UTC"}
     query = _price(price) | {k: v for k, v in chosen.items() if v != usual[k]}
-    return _link(base_url, "/", query | _days(first, last), "")
+    return _link(base_url, "/", query | _days(first, last) | _compared(compare_to), "")
 
 
 def fleet_link(base_url: str | None, *, price: Decimal | None, only: FleetFilter) -> Link:
@@ -48,6 +58,17 @@ def job_link(
     if last_steps is not None and last_steps not in PAGE_WINDOWS:
         window, note = "all", f"the page shows all steps; the report the last {last_steps:,}"
     return _link(base_url, "/job", {"job": job_id} | _price(price) | {"window": window}, note)
+
+
+def _compared(how: str) -> dict[str, str]:
+    """What the period is compared with, as the page has it in its address."""
+    if how == PREVIOUS:
+        return {}
+    for label, own in COMPARISONS.items():
+        if own == how:
+            return {"compare_to": label}
+    begin, _, end = how.partition("..")
+    return {"compare_to": OWN_DAYS, "compare_from": begin, "compare_until": end}
 
 
 def _days(first: date | None, last: date | None) -> dict[str, str]:

@@ -33,6 +33,12 @@ class Number:
     measure: Measure
     note: str = ""
     comparison: str | None = None
+    """What it is compared with, or a share of."""
+    details: tuple[str, ...] = ()
+    """What stands under it."""
+    is_lead: bool = False
+    """Whether it stands first and large in a brief."""
+    is_printed: bool = True
 
     @property
     def text(self) -> str:
@@ -75,6 +81,8 @@ class Section:
     """Rows that are printed; None: all."""
     total: tuple[Any, ...] | None = None
     """A last row in the order of the table's columns, printed apart."""
+    scale: float | None = None
+    """Where the axis of the bars ends; None: at the size of the first one."""
     is_half: bool = False
     """Whether it stands beside another one."""
     is_printed: bool = True
@@ -136,6 +144,8 @@ class Report:
     link: Link
     made_at_us: int
     version: str
+    first: tuple[str, ...] = ()
+    """What to do first, and why: its title and lines; empty where nothing is known."""
     is_brief: bool = False
     """Whether it must fit one page: names are clipped, and notes beyond some are counted."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ BROWSERS = (
 #: Names the browser, where it is not on the path.
 BROWSER_ENV = "STEPTAX_CHROMIUM"
 TIMEOUT_S = 120.0
+_PAGE = re.compile(rb"/Type\s*/Page\b")
 
 
 def browser() -> str | None:
@@ -52,6 +54,11 @@ def as_pdf(html: str) -> bytes:
     """
     found = browser()
     return _by_browser(found, html) if found is not None else by_library(html)
+
+
+def pages_of(content: bytes) -> int:
+    """How many pages a file of ``as_pdf`` has; 0 where its objects are packed."""
+    return len(_PAGE.findall(content))
 
 
 def _by_browser(path: str, html: str) -> bytes:

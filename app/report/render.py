@@ -8,16 +8,26 @@ from pathlib import Path
 
 from steptax.app.errors import UserError
 from steptax.app.report.files import as_csv, as_xlsx
-from steptax.app.report.html import as_html
+from steptax.app.report.html import BRIEF_PX, as_html
 from steptax.app.report.models import Report
-from steptax.app.report.pdf import as_pdf, browser
+from steptax.app.report.pdf import as_pdf, browser, pages_of
 
 FORMATS: Mapping[str, Callable[[Report], bytes]] = {
     "html": lambda report: as_html(report).encode(),
-    "pdf": lambda report: as_pdf(as_html(report)),
+    "pdf": lambda report: _paper(report),
     "csv": lambda report: as_csv(report).encode(),
     "xlsx": as_xlsx,
 }
+
+
+def _paper(report: Report) -> bytes:
+    """On paper; a brief in the largest letters with which it is one page."""
+    made = b""
+    for size_px in BRIEF_PX if report.is_brief else BRIEF_PX[:1]:
+        made = as_pdf(as_html(report, size_px))
+        if pages_of(made) <= 1:
+            break
+    return made
 
 
 def format_of(flag: str | None, path: Path | None) -> str:

@@ -106,6 +106,7 @@ JOBS = Table(
         _text("account", "charge account, as text"),
         _text("period", "billing period as the source states it, when it has no dates"),
         _text("hosts", "nodes whose devices it held, as its scheduler names them, by commas"),
+        Column("is_sum", FLAG, "it sums the usage of many jobs, and is none; null = it is one job"),
         *PROVENANCE,
     ),
     latest_wins=True,

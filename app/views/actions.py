@@ -1,8 +1,12 @@
-"""What to do next, by what was found. One place, so that page, command and report agree."""
+"""What to do next, by what was found. One place, so that the card and the cost review agree."""
 
 from __future__ import annotations
 
-from steptax.app.compute.straggler_result import Kind
+import shlex
+
+from steptax.app.compute.straggler_result import Kind, StragglerResult
+from steptax.app.views.card_standing import leading_cause, standing
+from steptax.app.views.cause_models import FindingRow
 
 _BY_HINT = {
     "sequence_length": "balance the batches by the sum of squared sequence lengths",
@@ -17,8 +21,8 @@ _BY_HINT = {
     "slow_links": "look at that rank's adapter, cable and host (errors, rate, CPU contention); "
     "then take the rank to another host and probe again",
     "slow_compute": "compare that device's clock, throttle reasons and errors with its peers', "
-    "then test it: steptax bench suspect --job prints the commands and what the test costs; if it "
-    "is slow there too, replace it",
+    "then test it: steptax bench suspect --job {job} prints the commands and what the test costs; "
+    "if it is slow there too, replace it",
 }
 
 _BY_VERDICT = {
@@ -36,8 +40,15 @@ _BY_VERDICT = {
 }
 
 
-def next_action(kind: Kind, hint_id: str | None) -> str:
-    """One line for the card."""
-    if kind is Kind.WORKER:
-        return _BY_HINT[hint_id] if hint_id else "record phases on that rank to name the cause"
-    return _BY_VERDICT[kind]
+def next_action(result: StragglerResult, findings: tuple[FindingRow, ...], job_id: str) -> str:
+    """What is to be done about the cause that is named, else about what the phases hint at."""
+    kind, hints = result.verdict.kind, result.explanation.hints
+    now = standing(result, findings)
+    why = leading_cause(result, findings, now)
+    if why is not None:
+        return _BY_VERDICT[Kind.PASSED] if now.is_over else why.next_action
+    if kind is not Kind.WORKER:
+        return _BY_VERDICT[kind]
+    if not hints:
+        return "record phases on that rank to name the cause"
+    return _BY_HINT[hints[0].id].replace("{job}", shlex.quote(job_id))

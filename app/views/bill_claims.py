@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
 from steptax.app.compute.attempt_layer import State
 from steptax.app.compute.charge_groups import UNSTATED
-from steptax.app.compute.holders import Placement, jobs_of
-from steptax.app.compute.waterfall_rows import Waterfall
+from steptax.app.compute.holders import Held, Placement
+from steptax.app.compute.waterfall_rows import Labels
 from steptax.app.views.bill_rules import LABELS, BillRules
 
 
 class Claims:
     """Texts of a bill as what the jobs of a lake are called."""
 
-    def __init__(self, rules: BillRules, hosts: set[str], bills: Sequence[Waterfall]) -> None:
+    def __init__(
+        self,
+        rules: BillRules,
+        hosts: set[str],
+        jobs: frozenset[str],
+        labels: Callable[[], Iterable[Labels]],
+    ) -> None:
         self._rules = rules
         self._hosts = hosts
-        self._jobs = jobs_of(bills)
-        self._folded = {job.casefold(): job for job in sorted(self._jobs)}
-        self._labels = {
-            str(bill.labels.job_id): {
-                name: str(value).casefold()
-                for name in LABELS
-                if (value := getattr(bill.labels, name)) is not None
-            }
-            for bill in bills
-        }
+        self._jobs = jobs
+        self._labels_of = labels
         #: Jobs by the label that tags named, as far as ``tagged`` was asked.
         self.labels: dict[str, tuple[str, ...]] = {}
 
+    @cached_property
+    def _folded(self) -> dict[str, str]:
+        return {job.casefold(): job for job in sorted(self._jobs)}
+
+    @cached_property
+    def _labels(self) -> dict[str, dict[str, str]]:
+        return {
+            str(one.job_id): {
+                name: str(value).casefold()
+                for name in LABELS
+                if (value := getattr(one, name)) is not None
+            }
+            for one in self._labels_of()
+        }
+
     def host(self, resource: str) -> str | None:
         """The host that a resource is: told, its very name, or what stands behind a path."""
-        told = self._rules.resources.get(resource)
-        last = resource.rstrip("/").rsplit("/", 1)[-1]
-        names = (told, self._rules.resources.get(last), resource, last)
-        return next((name for name in names if name is not None and name in self._hosts), None)
+        return next(
+            (name for name in host_names(self._rules, resource) if name in self._hosts), None
+        )
 
     def tagged(self, tags: str) -> tuple[str | None, str | None]:
         """The job that tags name, and the label that some jobs have; None where there is none."""
@@ -56,9 +69,14 @@ class Claims:
         return job, label if self.labels[label] else None
 
 
-def label_placements(
-    bills: Sequence[Waterfall], labels: Mapping[str, Sequence[str]]
-) -> list[Placement]:
+def host_names(rules: BillRules, resource: str) -> list[str]:
+    """What the host of a resource may be called, best first."""
+    last = resource.rstrip("/").rsplit("/", 1)[-1]
+    names = (rules.resources.get(resource), rules.resources.get(last), resource, last)
+    return [name for name in names if name is not None]
+
+
+def label_placements(bills: Sequence[Held], labels: Mapping[str, Sequence[str]]) -> list[Placement]:
     """What the jobs of each label held, as if the label were a resource."""
     by_job = {str(bill.labels.job_id): bill for bill in bills}
     found = []

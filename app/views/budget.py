@@ -21,10 +21,11 @@ from steptax.app.compute.budget import (
     spend_outlook,
 )
 from steptax.app.compute.burn import FAST, SLOW, Burn, burn
-from steptax.app.compute.job_days import DAY_US
+from steptax.app.compute.job_days import DAY_US, OTHER
 from steptax.app.compute.measure import Measure
 from steptax.app.errors import NotFoundError, UserError
-from steptax.app.format import format_measure, format_share, format_usd, format_value
+from steptax.app.format import UNKNOWN, format_measure, format_share, format_usd, format_value
+from steptax.app.lake import one_look
 from steptax.app.metrics import check_metrics
 from steptax.app.schema import table
 from steptax.app.views.burn_words import burn_json
@@ -74,6 +75,23 @@ def changes(entries: Sequence[BudgetEntry]) -> tuple[str, ...]:
             parts.append(_change("goodput objective", was, entry.goodput_slo_ratio, format_share))
         said.append(", ".join(parts))
     return tuple(said)
+
+
+def standing(entries: Sequence[BudgetEntry]) -> tuple[tuple[Decimal | None, float | None], ...]:
+    """Budget and objective that hold once each of ``entries`` was set; newest first, as they are.
+
+    What a change leaves out holds on.
+    """
+    found = []
+    for place, entry in enumerate(entries):
+        own = [e for e in entries[place:] if (e.scope, e.period) == (entry.scope, entry.period)]
+        found.append(
+            (
+                next((e.budget_usd for e in own if e.budget_usd is not None), None),
+                next((e.goodput_slo_ratio for e in own if e.goodput_slo_ratio is not None), None),
+            )
+        )
+    return tuple(found)
 
 
 def _change(what: str, before: Any, now: Any, write: Callable[[Any], str]) -> str:
@@ -217,6 +235,7 @@ def budget_entries(ws: Workspace) -> tuple[BudgetEntry, ...]:
     return tuple(BudgetEntry(**row) for row in ws.engine.run("budget_rows").to_pylist())
 
 
+@one_look()
 def budget_view(
     ws: Workspace,
     *,
@@ -249,7 +268,14 @@ def budget_view(
         jobs = np.isin(base.ids, _jobs_of(ws, named))
     until_us = min(now, _end_us(when))
     days = daily(review, keep, when, today)
-    spend = spend_outlook(when, days, today, None if usd is None else float(usd))
+    spend = spend_outlook(
+        when,
+        days,
+        today,
+        None if usd is None else float(usd),
+        1 - now % DAY_US / DAY_US,
+        review.no_price,
+    )
     errors = error_budget(when, days, today, slo, spend.at_end_usd)
     return BudgetView(
         scope=named,
@@ -257,7 +283,9 @@ def budget_view(
         today=str(today),
         budget_usd=usd,
         goodput_slo_ratio=slo,
-        sentence=_sentence(named, when, usd, slo, spend, errors),
+        sentence=_sentence(
+            named, when, usd, slo, spend, errors, bool((review.owner[keep] == OTHER).any())
+        ),
         spend=spend,
         errors=errors,
         burns=tuple(burn(w, base.held, jobs, slo, until_us) for w in (FAST, SLOW)),
@@ -292,8 +320,11 @@ def _sentence(
     slo: float | None,
     spend: SpendOutlook,
     errors: ErrorBudget,
+    has_other: bool,
 ) -> str:
     who = "All jobs" if scope == ALL else scope.replace(":", " ")
+    if has_other:
+        who += ", idle devices and other charges"
     if spend.spent_usd.value is None:
         return f"{who} in {period.name}: spend is not known, {spend.spent_usd.reason}."
     text = f"{who} spent {format_measure(spend.spent_usd)}"
@@ -308,11 +339,14 @@ def _sentence(
                 f"; at the end it will be {format_measure(spend.at_end_usd)}, "
                 f"{format_usd(abs(over))} {word}"
             )
-    if slo is not None and errors.left_usd.value is not None:
+    if slo is not None and errors.goodput_ratio.value is None:
+        text += (
+            f". Goodput is held against {format_share(slo)} and is "
+            f"{format_measure(errors.goodput_ratio)}; so the error budget is {UNKNOWN} too"
+        )
+    elif slo is not None and errors.left_usd.value is not None:
         left = errors.left_usd.value
-        text += f". Goodput is {format_measure(errors.goodput_ratio)} against {slo:.1%}".replace(
-            "%", " %"
-        ).replace("  %", " %")
+        text += f". Goodput is {format_measure(errors.goodput_ratio)} against {format_share(slo)}"
         if left <= 0:
             text += f"; the error budget is overspent by {format_usd(-left)}"
         else:

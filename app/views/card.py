@@ -12,8 +12,8 @@ from steptax.app.compute.onset import Onset
 from steptax.app.compute.straggler_result import Kind, StragglerResult
 from steptax.app.format import format_share
 from steptax.app.views.actions import next_action
-from steptax.app.views.card_standing import Standing, standing
-from steptax.app.views.cause_models import CauseRow, FindingRow
+from steptax.app.views.card_standing import Standing, leading_cause, standing
+from steptax.app.views.cause_models import FindingRow
 from steptax.app.views.job_metrics import HOURS_PER_DAY
 from steptax.app.views.job_models import Card
 from steptax.app.views.load import LoadedJob
@@ -22,7 +22,6 @@ from steptax.app.views.price import NO_WORLD, dollars, level_text
 
 #: Steps named as the ones to look at.
 LISTED_STEPS = 8
-_NO_CULPRIT = "no single rank makes the others wait"
 
 
 def build_card(
@@ -44,9 +43,7 @@ def build_card(
     culprit = verdict.culprit
     dominant = explanation.dominant
     now = standing(result, findings)
-    why = None if result.slow_links is not None else _of_culprit(findings, culprit)
-    if now.lead is not None and why is None:
-        why = now.lead.cause
+    why = leading_cause(result, findings, now)
     costs = _costs(loaded, metrics, price, now)
     return Card(
         verdict=verdict.kind.value,
@@ -89,13 +86,7 @@ def build_card(
         cost_window_usd=metrics["recoverable_usd"]
         if now.lead is None or culprit is not None
         else now.lead.cost_usd,
-        next_action=(
-            next_action(verdict.kind, None if hint is None else hint.id)
-            if why is None
-            else next_action(Kind.PASSED, None)
-            if now.is_over
-            else why.next_action
-        ),
+        next_action=next_action(result, findings, str(loaded.job["job_id"])),
         confidence=None if why is None or why.cause is None else why.confidence,
         level=level_text(result.basis.level),
         estimate_note=(
@@ -120,12 +111,6 @@ def _costs(
     )
     daily = hours.map(lambda value: value * HOURS_PER_DAY, "GPU-hours per day")
     return dollars(hours, price, unit="USD/h"), dollars(daily, price, unit="USD/day")
-
-
-def _of_culprit(findings: tuple[FindingRow, ...], culprit: int | None) -> CauseRow | None:
-    """The cause of the costliest finding about ``culprit``; None where there is none."""
-    mine = (row.cause for row in findings if row.scope == "ranks" and culprit in row.ranks)
-    return None if culprit is None else next(mine, None)
 
 
 def dominant_loss(ledger: tuple[LedgerLine, ...]) -> str:

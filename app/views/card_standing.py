@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.compute.straggler_result import Kind, StragglerResult
-from steptax.app.views.cause_models import FindingRow
+from steptax.app.views.cause_models import CauseRow, FindingRow
 
 _NOBODY = (Kind.NONE, Kind.MOVING, Kind.MOST, Kind.SELDOM, Kind.PASSED)
 _LEADS = ("ranks", "stage", "job")
@@ -71,6 +71,20 @@ def standing(result: StragglerResult, findings: tuple[FindingRow, ...]) -> Stand
     return Standing(
         f"{said}{end}{now}", lead, None if lead is not None else over, lead is None and not silent
     )
+
+
+def leading_cause(
+    result: StragglerResult, findings: tuple[FindingRow, ...], now: Standing
+) -> CauseRow | None:
+    """The cause that the card names: of the costliest finding about the culprit, else what leads.
+
+    None where the evidence of the phases alone stands in.
+    """
+    if result.slow_links is None and (culprit := result.verdict.culprit) is not None:
+        mine = (row.cause for row in findings if row.scope == "ranks" and culprit in row.ranks)
+        if why := next(mine, None):
+            return why
+    return None if now.lead is None else now.lead.cause
 
 
 def _past(ranks: tuple[int, ...], findings: tuple[FindingRow, ...]) -> dict[int, FindingRow]:

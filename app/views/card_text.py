@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from steptax.app.compute.measure import Measure
 from steptax.app.format import UNKNOWN, format_measure
-from steptax.app.views.job_models import Card, JobView
+from steptax.app.views.job_models import NO_GROUP, Card, JobView
 
 
 def card_as_text(view: JobView) -> str:
@@ -23,7 +23,7 @@ def card_as_text(view: JobView) -> str:
                 f"{_brief(card.ideal_step_ms)}, S = {_brief(card.slowdown)}",
             ),
             ("straggler tax", format_measure(card.straggler_tax)),
-            ("dominant loss", card.dominant_cause),
+            ("largest loss", card.dominant_cause),
         ]
     if card.culprit_rank is not None:
         lines += _culprit(card)
@@ -62,7 +62,7 @@ def _culprit(card: Card) -> list[tuple[str, str]]:
         phase = f"{card.phase}, {format_measure(card.phase_share)} of the excess"
     return [
         ("largest straggler", f"rank {card.culprit_rank}{place}{also}"),
-        ("scope", card.culprit_scope or "no topology is known"),
+        ("scope", card.culprit_scope or NO_GROUP),
         ("phase", phase),
         ("excess", f"{format_measure(card.excess_ms)} {card.excess_against}"),
         ("persistence", _persistence(card)),

@@ -67,9 +67,10 @@ class FindingRow:
     @property
     def brief(self) -> str:
         """Who, when and how much."""
-        over = spoken_ratio(self.excess_ratio)
+        # Of the usual step: the mean one, which the verdict has, holds the excess already.
+        over = f"{spoken_ratio(self.excess_ratio)} of the usual step"
         if self.excess_ms is not None:
-            over = f"{spoken_us(self.excess_ms * 1000.0)} ({over} of the step)"
+            over = f"{spoken_us(self.excess_ms * 1000.0)} ({over})"
         when = f"step {self.first_step} to {self.last_step}"
         if self.in_steps is not None:
             when += f", in {self.in_steps[0]:,} of {self.in_steps[1]:,} steps"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from steptax.app.errors import InputError
+from steptax.app.format import format_share
 
 FILE = "detector_score.json"
 _SHIPPED = Path(__file__).parent / "data" / FILE
@@ -35,6 +36,10 @@ FIGURES = {
     "job_wide_recall": "causes of the whole job that were named",
     "job_wide_false_alarms_per_1000_healthy_steps": "such causes named in 1,000 healthy steps",
 }
+#: Those of them that are shares.
+SHARES = frozenset(
+    ("rank_recall", "rank_precision", "rank_f1", "cause_accuracy", "abstention", "job_wide_recall")
+)
 DETECTORS = {
     "steptax": "Steptax",
     "nvrx_style": "scores as NVRx computes them",
@@ -121,4 +126,4 @@ def _score(found: Mapping[str, Any]) -> DetectorScore:
 
 
 def _said(share: float | None) -> str:
-    return "an unknown share" if share is None else f"{share:.1%}".replace("%", " %")
+    return "an unknown share" if share is None else format_share(share)

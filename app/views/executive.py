@@ -10,24 +10,35 @@ from fractions import Fraction
 
 from steptax.app.compute.budget import Period
 from steptax.app.compute.compared import PREVIOUS, Days
+from steptax.app.compute.exact import int_sum
 from steptax.app.compute.job_days import DAY_US
 from steptax.app.compute.ledger import Ledger
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.review_totals import NO_WAITING, figures
+from steptax.app.lake import one_look
 from steptax.app.memory import building
 from steptax.app.views.budget import ALL, BudgetView, budget_entries, budget_view
 from steptax.app.views.executive_models import ExecutiveView
 from steptax.app.views.ledger import add_ledgers
 from steptax.app.views.price import NO_PRICE, price_view
 from steptax.app.views.review_base import review_base
-from steptax.app.views.review_cards import fix_first, review_cards
-from steptax.app.views.review_jobs import LEVELS, ReviewJobs, part_of, showback, unallocated
+from steptax.app.views.review_cards import review_cards
+from steptax.app.views.review_fixes import fixes
+from steptax.app.views.review_jobs import (
+    LEVELS,
+    ReviewJobs,
+    part_of,
+    showback,
+    unallocated,
+    unmatched,
+)
 from steptax.app.views.review_money import review_of
 from steptax.app.views.review_periods import Periods, inside, months, read_periods, weeks
 from steptax.app.views.review_runs import forecast_rows, learning_rows
 from steptax.app.views.review_sources import empty_period, silent_sources
 from steptax.app.views.review_spend import anomaly_rows, budget_days, variance_view
 from steptax.app.views.review_words import (
+    after_today,
     kpis,
     ledger_note,
     reconciled,
@@ -36,10 +47,12 @@ from steptax.app.views.review_words import (
     warnings_of,
 )
 from steptax.app.views.workspace import Workspace
+from steptax.app.words import count_text
 
 _US_PER_HOUR = 3.6e9
 
 
+@one_look()
 @building()
 def executive_view(
     ws: Workspace,
@@ -84,7 +97,8 @@ def executive_view(
     spend = _spend(jobs, hours, found["cost_usd"])
     tax = _tax(ledgers)
     recoverable = _sum_of(jobs, found["recoverable_usd"])
-    first_fix = fix_first(jobs)
+    ranked = fixes(jobs)
+    first_fix = ranked[0] if ranked else None
     budgets = _budget_days(ws)
     rows = weeks(review, days, budgets)
     variance, no_variance = variance_view(review, periods)
@@ -106,7 +120,7 @@ def executive_view(
         by_team=tuple(dict(vars(row)) | {"team": row.name} for row in shown["team"]),
         by_period=months(review, days),
         coverage=f"{recorded(jobs)} · {review.basis} · {reconciled(ws, review)}",
-        warnings=warnings_of(jobs, review, silent),
+        warnings=(*warnings_of(jobs, review, silent), *after_today(periods, today)),
         cards=review_cards(review, periods, jobs, _budget(ws, periods, price, now), rows, silent),
         fix_first=first_fix,
         compared=periods.compared_text,
@@ -122,8 +136,10 @@ def executive_view(
         forecasts=forecasts,
         forecast_note=forecast_note,
         silent=silent,
+        unmatched=unmatched(review, days),
+        fixes=ranked,
         empty=None
-        if len(jobs)
+        if len(jobs) or spend.value is not None
         else empty_period(
             periods.chosen.text if periods.chosen else "the record",
             periods.record.text if periods.record else None,
@@ -146,8 +162,12 @@ def _hours(jobs: ReviewJobs) -> Measure:
     if unknown == len(jobs):
         reasons = dict.fromkeys(jobs.review.base.bills[k].reason for k in jobs.places.tolist())
         return Measure.missing("GPU-hours", "; ".join(filter(None, reasons)))
-    warnings = (f"without {unknown} of {len(jobs)} jobs, where it is unknown",) if unknown else ()
-    held = int(jobs.held_us[jobs.places].sum())
+    warnings = (
+        (f"without {unknown:,} of {count_text(len(jobs), 'job')}, where it is unknown",)
+        if unknown
+        else ()
+    )
+    held = int_sum(jobs.held_us[jobs.places])
     return Measure(held / _US_PER_HOUR, "GPU-hours", level=Level.LOG, warnings=warnings)
 
 
@@ -166,7 +186,10 @@ def _sum_of(jobs: ReviewJobs, total: Measure) -> Measure:
     left = len(jobs) - len(jobs.with_steps)
     if total.value is None or not left:
         return total
-    warnings = (f"without {left} of {len(jobs)} jobs, where it is unknown", *total.warnings)
+    warnings = (
+        f"without {left:,} of {count_text(len(jobs), 'job')}, where it is unknown",
+        *total.warnings,
+    )
     return Measure(
         total.value, total.unit, total.low, total.high, Level.PHASES, total.inputs, warnings
     )
@@ -188,7 +211,7 @@ def _ledger_price(jobs: ReviewJobs) -> Decimal | None:
     if not jobs.review.is_priced_by_day:
         return jobs.cost.usd_per_gpu_hour
     own = jobs.with_steps
-    hours = float(jobs.held_us[own].sum() - jobs.unpriced_us[own].sum()) / _US_PER_HOUR
+    hours = float(int_sum(jobs.held_us[own]) - int_sum(jobs.unpriced_us[own])) / _US_PER_HOUR
     usd = float(jobs.usd[own].sum())
     return Decimal(repr(usd / hours)) if hours > 0 and usd > 0 else None
 

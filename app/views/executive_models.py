@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steptax.app.compute.measure import Measure
+from steptax.app.format import format_usd, format_value
 from steptax.app.views.models import LedgerLine, Price
 from steptax.app.views.review_models import (
     AnomalyRow,
@@ -20,6 +21,7 @@ from steptax.app.views.review_models import (
     VarianceView,
     WeekRow,
 )
+from steptax.app.words import count_text
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class PeriodRow:
     """GPU-hours of the jobs of one month; None where they are unknown for all of them."""
 
     period: str
-    jobs: int
+    jobs: int | None
+    """None where a source sums jobs: how many there were is not known."""
     gpu_hours: float | None
     jobs_unknown: int
     """Jobs of the month whose GPU-hours are unknown."""
@@ -114,6 +117,24 @@ class ExecutiveView:
     silent: tuple[SilentSource, ...]
     empty: EmptyPeriod | None
     """What to connect, where the period has no data."""
+    fixes: tuple[FixFirst, ...] = ()
+    """All that can be won back, largest first: ``fix_first`` is the first of them."""
+    unmatched: ShowbackRow | None = None
+    """What was charged for what no job is known to have used; None where nothing was."""
+
+    def earlier_weeks(self, listed: int) -> str:
+        """What the weeks before the newest ``listed`` cost; empty without any."""
+        before = self.weeks[:-listed]
+        if not before:
+            return ""
+        known = [w.figures["cost_usd"].value for w in before]
+        usd = sum(value for value in known if value is not None)
+        hours = sum(w.figures["gpu_hours"].value or 0.0 for w in before)
+        cost = f", {format_usd(usd)}" if any(value is not None for value in known) else ""
+        return (
+            f"and {count_text(len(before), 'week')} before them, {before[0].first_day} on: "
+            f"{format_value(hours, 'GPU-hours')}{cost}"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """As ``steptax executive`` prints it."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
-from typing import Any
-
-import numpy as np
 
 from steptax.app.compute.fleet_failures import FailureRate, failure_rate
 from steptax.app.compute.fleet_slow import (
@@ -23,6 +21,7 @@ from steptax.app.compute.fleet_states import (
     UNKNOWN_STATE,
     GroupRow,
     JobFact,
+    StateRow,
     by_group,
     by_size,
     by_state,
@@ -34,29 +33,31 @@ from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.spoken import spoken_list
 from steptax.app.compute.waterfall_groups import unstated
 from steptax.app.format import format_measure
+from steptax.app.lake import one_look
 from steptax.app.memory import building
 from steptax.app.metrics import check_metrics
-from steptax.app.views.fleet_bill_models import jobs_text
+from steptax.app.views.fleet_bases import bases
 from steptax.app.views.fleet_capacity import burning, burns, capacity
 from steptax.app.views.fleet_facts import Facts, fleet_facts
-from steptax.app.views.fleet_filter import LABELS, FleetFilter, began_us, check_filter
+from steptax.app.views.fleet_filter import LABELS, FleetFilter, check_filter
 from steptax.app.views.fleet_models import Capacity, FleetView, LossRow, PlaceRow, Places
 from steptax.app.views.fleet_places import repeat_offenders
 from steptax.app.views.fleet_price import FleetPrice, fleet_price
 from steptax.app.views.models import Price
 from steptax.app.views.price import price_view
+from steptax.app.views.stated_months import NO_MONTH, in_time
 from steptax.app.views.workspace import Workspace
+from steptax.app.words import count_text, rows_text
 
 WASTE_QUANTILES = (0.5, 0.9, 0.99)
 ETTR_QUANTILES = (0.1, 0.5, 0.9)
-#: Group of jobs of which no start is known.
-NO_MONTH = "no start stated"
 #: Buckets of a bill that interruptions cost.
 _LOST_WORK = ("lost_work", "recovery")
 #: A job and GPU-hours of it.
 _Hours = tuple[str, float | None]
 
 
+@one_look()
 @building()
 def fleet_view(
     ws: Workspace,
@@ -75,6 +76,8 @@ def fleet_view(
     every = fleet_facts(ws)
     check_filter(every, only)
     facts = only.chosen(every)
+    members = _members(facts)
+    groups, states = _groups(members), by_state(facts.jobs)
     prices = fleet_price(ws, price_view(price, price_note))
     cost = prices.shown
     hours = hours_of(facts.jobs)
@@ -84,6 +87,7 @@ def fleet_view(
     pairs = list(facts.ettr.values())
     ettr = spread(pairs, ETTR_QUANTILES)
     waste = spread([(f.waste, f.gpu_hours) for f in facts.slow], WASTE_QUANTILES)
+    speeds = sum(fact.slowdown.value is not None for fact in facts.slow)
     unused = capacity(ws, price)
     places = repeat_offenders(ws, facts)
     burn, burn_reason = burns(ws, price, now_us)
@@ -100,17 +104,22 @@ def fleet_view(
     }
     return FleetView(
         sentence=_sentence(facts.jobs, hours, losses, places, usd, is_part=not only.is_empty),
-        coverage=_coverage(facts, len(every.jobs), cost),
+        coverage=_coverage(facts, every, cost),
         only=only.text,
         price=cost,
-        jobs=len(facts.jobs),
+        jobs=None if _sums(facts.jobs) else len(facts.jobs),
+        rows=len(facts.jobs),
+        sums=_sums(facts.jobs),
         gpu_hours=hours,
         usd=usd,
         metrics=check_metrics(metrics),
+        bases=bases(facts.jobs, metrics, hours, rate, slow_rows[-1], speeds, ettr),
         losses=losses,
-        states=by_state(facts.jobs),
+        states=states,
         sizes=by_size(facts.jobs),
-        groups=_groups(facts),
+        groups=groups,
+        costs={label: _costs(rows, members[label], prices) for label, rows in groups.items()}
+        | {"state": _costs(states, ((f.state, f) for f in facts.jobs), prices)},
         rate=rate,
         fail_slow=slow_rows,
         causes=causes(facts.slow),
@@ -134,37 +143,43 @@ def fleet_view(
     )
 
 
-def _groups(facts: Facts) -> dict[str, tuple[GroupRow, ...]]:
-    """The jobs by each label that any of them has, and by the month in which they started."""
+def _members(facts: Facts) -> dict[str, list[tuple[str, JobFact]]]:
+    """Each job with its group, by each label that any has, and by months that held devices."""
     found = {}
     for name in LABELS:
         if any(row.get(name) for row in facts.rows):
             none = unstated(name)
             names = [row.get(name) or none for row in facts.rows]
-            found[name] = by_group(facts.jobs, names)
-    months = _months(facts.rows)
-    if any(month != NO_MONTH for month in months):
-        rows = by_group(facts.jobs, months)
-        found["month"] = tuple(sorted(rows, key=lambda row: _in_time(row.name)))
+            found[name] = list(zip(names, facts.jobs, strict=True))
+    if any(month != NO_MONTH for own in facts.months for month, _ in own):
+        found["month"] = [
+            (month, fact if len(own) == 1 else replace(fact, gpu_hours=hours))
+            for fact, own in zip(facts.jobs, facts.months, strict=True)
+            for month, hours in own
+        ]
     return found
 
 
-def _months(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """[N] the month in which each job began, UTC, or the period that its source states."""
-    starts = [began_us(row) for row in rows]
-    moments = np.array([0 if us is None else us for us in starts], dtype="datetime64[us]")
-    names = np.datetime_as_string(moments, unit="M").tolist() if len(rows) else []
-    return [
-        name if us is not None else row.get("period") or NO_MONTH
-        for name, us, row in zip(names, starts, rows, strict=True)
-    ]
+def _groups(members: Mapping[str, list[tuple[str, JobFact]]]) -> dict[str, tuple[GroupRow, ...]]:
+    """The jobs by each label, and by the months in which they held devices."""
+    found = {
+        label: by_group([fact for _, fact in own], [name for name, _ in own])
+        for label, own in members.items()
+    }
+    if "month" in found:
+        found["month"] = tuple(sorted(found["month"], key=lambda row: in_time(row.name)))
+    return found
 
 
-def _in_time(name: str) -> tuple[int, int, str]:
-    """Bare numbers as numbers (2 before 12), dates as text, the unknown last."""
-    if name == NO_MONTH:
-        return 2, 0, name
-    return (0, int(name), name) if name.lstrip("-").isdecimal() else (1, 0, name)
+def _costs(
+    rows: Sequence[GroupRow | StateRow], own: Iterable[tuple[str, JobFact]], prices: FleetPrice
+) -> dict[str, Measure]:
+    """What the jobs of each row cost, each at its own price; ``own`` are they with its name."""
+    held: dict[str, list[_Hours]] = {}
+    if prices.of_job is not None:
+        for name, fact in own:
+            held.setdefault(name, []).append((fact.job_id, fact.gpu_hours))
+    return {row.name: prices.usd(row.gpu_hours, held.get(row.name, ())) for row in rows}
 
 
 def _held(jobs: Sequence[JobFact]) -> list[_Hours]:
@@ -187,10 +202,11 @@ def _losses(
     ):
         own = [f for f in facts.jobs if f.state == state]
         if unknown:
-            note += f"; at least, for the state of {jobs_text(unknown)} is unknown"
+            note += f"; at least, for the state of {count_text(unknown, 'job')} is unknown"
         if own or unknown < len(facts.jobs):
             lost = hours_of(own) if own else Measure(0.0, "GPU-hours", level=Level.LOG)
-            found.append((what, len(own), lost, note, _held(own)))
+            count = None if _sums(own) else len(own)
+            found.append((what, count, lost, note, _held(own)))
         else:
             none = Measure.missing("GPU-hours", "the state of no job is known")
             found.append((what, None, none, note, []))
@@ -204,9 +220,9 @@ def _losses(
     if wait:
         lost_hours = sum(lost for _, lost in wait)
         waiting = Measure(lost_hours, "GPU-hours", level=Level.STEP_TIME)
-    note = "in recorded steps, fail-slow included"
+    note = "of the other ranks, in recorded steps"
     found.append(("waiting for the slowest rank", len(wait) or None, waiting, note, [*wait]))
-    note = "what would return without these episodes"
+    note = "what would return without these episodes: waiting, and what slow ranks take longer"
     episodes = [(f.job_id, e.lost_gpu_hours) for f in facts.slow for e in f.episodes]
     affected = slow.affected if slow.jobs else None
     found.append(("fail-slow", affected, slow.lost_gpu_hours, note, [*episodes]))
@@ -243,10 +259,13 @@ def _redone(facts: Facts) -> tuple[str, int | None, Measure, str, list[_Hours]]:
     lost = list(us.values())
     silent = len(facts.jobs) - len(told)
     if silent and not any(lost):
-        reason = f"none in {jobs_text(len(told))} with steps; of {jobs_text(silent)} it is unknown"
+        reason = (
+            f"none in {count_text(len(told), 'job')} with steps; of "
+            f"{count_text(silent, 'job')} it is unknown"
+        )
         return what, None, Measure.missing("GPU-hours", reason), note, []
     if silent:
-        note += f"; at least, for of {jobs_text(silent)} it is unknown"
+        note += f"; at least, for of {count_text(silent, 'job')} it is unknown"
     hours = Measure(sum(lost) / GPU_US_PER_HOUR, "GPU-hours", level=Level.LOG)
     own: list[_Hours] = [(name, one / GPU_US_PER_HOUR) for name, one in us.items()]
     return what, sum(one > 0 for one in lost), hours, note, own
@@ -274,10 +293,11 @@ def _sentence(
     held = format_measure(hours) if hours.value is not None else "an unknown number of GPU-hours"
     paid = f", {_least(usd)}" if usd.value is not None else ""
     states = sum(f.state != UNKNOWN_STATE for f in jobs)
+    every = rows_text(len(jobs), _sums(jobs))
     first = next((row for row in losses if row.gpu_hours.value and row.is_broken), None)
     text = ""
     if not states:
-        text = f"Which jobs failed is unknown: no source tells how any of {jobs_text(len(jobs))} "
+        text = f"Which jobs failed is unknown: no source tells how any of {every} "
         text += f"({held}{paid}) ended. "
         if first is None:
             return text + _where(places)
@@ -285,18 +305,24 @@ def _sentence(
     elif first is None:
         failed = sum(f.state == FAILED for f in jobs)
         if not failed:
-            text = f"No job is known to have failed of {jobs_text(len(jobs))} ({held}{paid})."
+            text = f"No job is known to have failed of {every} ({held}{paid})."
             return f"{text} {_where(places)}"
-        text = f"{failed:,} of {jobs_text(len(jobs))} failed, and as far as is known none of them "
-        return text + f"held a GPU: of all {held}{paid} nothing is known to be lost."
+        text = f"{failed:,} of {every} failed, and as far as is known none of them "
+        return text + f"held a GPU: of all {held} nothing is known to be lost."
     else:
         text = "What breaks most"
-    how = "" if first.jobs is None else f" ({first.jobs:,} of {jobs_text(len(jobs))})"
+    how = "" if first.jobs is None else f" ({first.jobs:,} of {every})"
+    how = f" (in {every})" if first.jobs is None and _sums(jobs) else how
     worth = "" if first.usd.value is None else f" = {_least(first.usd)}"
     verb = " by" if not states else ":"
     text += f"{verb} {first.what}{how}, at {format_measure(first.gpu_hours)}{worth}, "
     text += f"{format_measure(first.share)} of all {held}. "
     return text + _where(places)
+
+
+def _sums(jobs: Iterable[JobFact]) -> int:
+    """How many of them are no jobs, but sum what many used."""
+    return sum(fact.is_sum for fact in jobs)
 
 
 def _least(usd: Measure) -> str:
@@ -321,11 +347,13 @@ def _place_text(row: PlaceRow) -> str:
     return f"{row.count:,} {row.what} where chance gives {row.expected:.3g}"
 
 
-def _coverage(facts: Facts, every: int, cost: Price) -> str:
+def _coverage(facts: Facts, every: Facts, cost: Price) -> str:
     known = sum(f.state != UNKNOWN_STATE for f in facts.jobs)
     timed = sum(f.gpu_hours is not None for f in facts.jobs)
     total = len(facts.jobs)
-    shown = f"{total:,} of {jobs_text(every)}" if total < every else jobs_text(total)
+    shown = rows_text(len(every.jobs), _sums(every.jobs))
+    if total < len(every.jobs):
+        shown = f"{total:,} of {shown}"
     return (
         f"{shown}: the state of {known:,} is known, the GPU-hours of {timed:,}, "
         f"steps of {len(facts.slow):,} · {cost.basis}"
@@ -336,7 +364,9 @@ def _warnings(facts: Facts, rate: FailureRate, hours: Measure) -> tuple[str, ...
     said = list(hours.warnings)
     unknown = sum(f.state == UNKNOWN_STATE for f in facts.jobs)
     if unknown:
-        said.append(f"the final state is unknown for {unknown:,} of {jobs_text(len(facts.jobs))}")
+        said.append(
+            f"the final state is unknown for {unknown:,} of {count_text(len(facts.jobs), 'job')}"
+        )
     running = sum(f.state in OPEN_STATES for f in facts.jobs)
     if 2 * running > len(facts.jobs):
         said.append(
@@ -349,5 +379,7 @@ def _warnings(facts: Facts, rate: FailureRate, hours: Measure) -> tuple[str, ...
     if rate.failures:
         said.append("a failure of the user's own program counts like one of a device")
     reasons = Counter(f.reason for f in facts.slow if f.reason)
-    said += [f"{jobs_text(n)} cannot tell fail-slow: {why}" for why, n in reasons.most_common(2)]
+    said += [
+        f"{count_text(n, 'job')} cannot tell fail-slow: {why}" for why, n in reasons.most_common(2)
+    ]
     return tuple(said)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from steptax.app.compute.apportion import to_us, zone
-from steptax.app.compute.bill_periods import costs_by_period, idle_allocations
 from steptax.app.compute.device_claims import unplaced
 from steptax.app.compute.goodput import Denominator
 from steptax.app.compute.waterfall_groups import (
@@ -22,6 +21,7 @@ from steptax.app.compute.waterfall_groups import (
 )
 from steptax.app.compute.waterfall_rows import Labels, Waterfall
 from steptax.app.errors import UserError
+from steptax.app.lake import one_look
 from steptax.app.memory import building
 from steptax.app.views.bill_rules import BillRules
 from steptax.app.views.fleet_bill_models import (
@@ -30,7 +30,6 @@ from steptax.app.views.fleet_bill_models import (
     FleetBill,
     Level,
     NotBilled,
-    jobs_text,
 )
 from steptax.app.views.fleet_groups import (
     HELD_BY_NONE,
@@ -38,7 +37,7 @@ from steptax.app.views.fleet_groups import (
     cost_text,
 )
 from steptax.app.views.fleet_jobs import every_bill, job_bills, of_allocated
-from steptax.app.views.fleet_money import Money, money_of
+from steptax.app.views.fleet_money import EVERY_JOB, Money, free_devices, money_of, period_costs
 from steptax.app.views.fleet_records import Records
 from steptax.app.views.fleet_sums import UNITS, Prices, groups_of
 from steptax.app.views.invoices import invoices_of
@@ -47,7 +46,9 @@ from steptax.app.views.load import LoadedJob
 from steptax.app.views.offers import OfferFilter
 from steptax.app.views.record_bills import JobBill, record_template
 from steptax.app.views.sharing import claims_in, lost_warning, unplaced_warnings
+from steptax.app.views.stated_months import stated_month
 from steptax.app.views.workspace import Workspace
+from steptax.app.words import count_text, day_text, rows_text
 
 _FAR_US = 2**62
 #: Of all jobs, by window and kind of period: neither a price nor a label changes them.
@@ -63,10 +64,13 @@ class _Parts:
     """Jobs of which nothing but their record is known, where none of them is needed alone."""
     whole: list[Waterfall]
     """Of all jobs whose time is known and of which more is, not cut by the window."""
+    whole_records: Records
+    """The other ones, not cut by the window."""
     undated: frozenset[str]
     not_billed: tuple[NotBilled, ...]
 
 
+@one_look()
 @building()
 def fleet_bill(
     ws: Workspace,
@@ -104,20 +108,21 @@ def fleet_bill(
     if chosen and not ws.lake.segments("charges"):
         needed = [job for job in jobs if job["job_id"] in chosen]
     records = {job["job_id"]: job for job in needed}
-    apart = _apart(ws)
     made: Sequence[JobBill]
     if chosen or loaded:
         made = job_bills(ws, needed, loaded)
-        parts = _parts(made, records, window, level, chosen, apart=apart)
+        parts = _parts(made, records, window, level, chosen, tz)
     else:
         every = every_bill(ws)
         made = every.bills
         parts = _kept_parts.get(
             every,
-            (window, level if level in UNITS else None, apart),
-            lambda: _parts(made, records, window, level, chosen, apart=apart),
+            (window, (level, tz) if level in UNITS else None),
+            lambda: _parts(made, records, window, level, chosen, tz),
         )
     lost = {one.job_id: one.lost for one in made if one.lost}
+    # Hours without a time are in some periods and not in others.
+    left_to = UNITS.get(level) if parts.undated else None
     money = money_of(
         ws,
         parts.bills,
@@ -125,10 +130,12 @@ def fleet_bill(
         price,
         window,
         whole=parts.whole,
-        records=parts.records.job_ids,
+        records=parts.records,
+        whole_records=parts.whole_records,
         lost=lost,
         rules=rules,
         offers=offers,
+        of_all=None if chosen or loaded else (left_to, tz) if left_to else EVERY_JOB,
     )
     reconciled = replace(money.reconciliation, invoices=invoices_of(ws, invoiced))
     template = record_template()
@@ -144,9 +151,9 @@ def fleet_bill(
     unit = UNITS.get(level)
     costs = None
     if unit is not None and money.charges:
-        costs = costs_by_period(money.charges, money.holders, unit, tz, window)
+        costs = period_costs(money, unit, tz, window)
     bills = [*shown, *([idle] if idle else [])]
-    prices = Prices(money.rates, one, costs)
+    prices = Prices(money.rates, one, costs, money.by_job if money.charges else None)
     groups, grand = groups_of(bills, known, prices, template, level, tz)
     count = len(shown) + len(known)
     return FleetBill(
@@ -155,7 +162,9 @@ def fleet_bill(
         denominator_text=_denominator_text(whole, idle is not None),
         tz=tz,
         period=_period(shown, known, parts.undated, window, tz),
-        sentence=bill_sentence(grand, count, len(parts.not_billed), money.currency, whole),
+        sentence=bill_sentence(
+            grand, rows_text(count, len(known.sums)), len(parts.not_billed), money.currency, whole
+        ),
         groups=groups,
         total=grand,
         currency=money.currency,
@@ -231,22 +240,28 @@ def _parts(
     window: tuple[int, int] | None,
     level: Level,
     chosen: set[str],
+    tz: str = "UTC",
     *,
-    apart: bool,
+    apart: bool = False,
 ) -> _Parts:
-    """Bills of all jobs; with ``apart`` also that of each job of which only its record is known."""
+    """Bills of all jobs; with ``apart`` also that of each job of which only its record is known.
+
+    These by themselves are what the columns of their records must equal.
+    """
     bills: list[Waterfall] = []
     alone: list[JobBill] = []
     whole: list[Waterfall] = []
     undated: set[str] = set()
     reasons: list[NotBilled] = []
     for one in made:
-        is_known, reason = one.is_known, one.reason
+        is_known, reason, month = one.is_known, one.reason, None
         if not is_known and _outside(records[one.job_id], window):
             continue
         if is_known and one.undated:
             undated.add(one.job_id)
-            if window is not None or level in UNITS:
+            if level == "month" and window is None:
+                month = stated_month(records[one.job_id], tz)
+            if (window is not None or level in UNITS) and month is None:
                 is_known = False
                 reason = f"{one.undated}, so that they lie in no known {_span(level)}"
         if not is_known:
@@ -258,6 +273,8 @@ def _parts(
             continue
         bill = one.bill
         assert bill is not None
+        if month is not None:
+            bill = replace(bill, labels=replace(bill.labels, period=month))
         if not one.undated:
             whole.append(bill)
         if window is not None:
@@ -266,17 +283,9 @@ def _parts(
                 continue
         bills.append(bill)
     reasons.sort(key=lambda one: one.job_id)
-    found = Records.of(alone)
-    found = found if window is None else found.within(*window)
-    return _Parts(bills, found, whole, frozenset(undated), tuple(reasons))
-
-
-def _apart(ws: Workspace) -> bool:
-    """Whether the bill of each job is needed by itself.
-
-    It is to find the charges of a provider's bill that are its own.
-    """
-    return bool(ws.lake.segments("charges"))
+    every = Records.of(alone)
+    found = every if window is None else every.within(*window)
+    return _Parts(bills, found, whole, every, frozenset(undated), tuple(reasons))
 
 
 def _chosen(records: Records, chosen: set[str]) -> Records:
@@ -297,7 +306,9 @@ def _outside(job: Mapping[str, Any], window: tuple[int, int] | None) -> bool:
 
 def _priced(bill: Waterfall, money: Money) -> Waterfall:
     cost = money.by_job.get(str(bill.labels.job_id))
-    return bill if cost is None or not bill.total_gpu_us else bill.priced(cost)
+    if cost is None or not bill.total_gpu_us:
+        return bill
+    return bill.priced(cost, finely=bool(money.charges))
 
 
 def _one_rate(bills: Sequence[Waterfall], records: Records, money: Money) -> Decimal | None:
@@ -315,7 +326,7 @@ def _idle(
     """The bill of what no job held, and what to say where it cannot be made."""
     if whole is Denominator.ALLOCATED or not money.charges:
         return None, ""
-    free = idle_allocations(money.charges, money.holders.by_resource, window)
+    free = free_devices(money, window)
     if free is None:
         return None, "jobs hold parts of devices, so the time that nobody held is not counted"
     if not free:
@@ -351,7 +362,7 @@ def _period(
 
 
 def _day(us: int, tz: str) -> str:
-    return datetime.fromtimestamp(us / 1e6, UTC).astimezone(zone(tz)).strftime("%d %b %Y")
+    return day_text(datetime.fromtimestamp(us / 1e6, UTC).astimezone(zone(tz)))
 
 
 def _sharing(ws: Workspace, made: Sequence[JobBill], chosen: set[str]) -> list[str]:
@@ -377,7 +388,12 @@ def _warnings(bills: Sequence[Waterfall], records: Records, parts: _Parts) -> li
         said.append(f"findings in the jobs' records: {listed}; steptax job ID names them")
     named = (*(bill.labels.job_id for bill in bills), *records.job_ids)
     if parts.undated and any(job_id in parts.undated for job_id in named):
-        said.append("jobs whose record states GPU-hours without dates count here, in no month")
+        said.append(
+            "jobs whose record states GPU-hours without start and end count whole in the month in "
+            "which they began or were submitted, and in no period that is chosen by its days"
+        )
     if parts.not_billed:
-        said.append(f"without a bill, each for its reason: {jobs_text(len(parts.not_billed))}")
+        said.append(
+            f"without a bill, each for its reason: {count_text(len(parts.not_billed), 'job')}"
+        )
     return said

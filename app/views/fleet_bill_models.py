@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from steptax.app.compute.measure import Measure
 from steptax.app.views.list_prices import PriceUsed
+from steptax.app.words import count_text
 
 Level = Literal["team", "project", "cluster", "owner", "job", "month", "day"]
 
@@ -18,9 +19,12 @@ DENOMINATORS = ("paid", "allocated")
 USD = "USD"
 
 
-def jobs_text(count: int) -> str:
-    """``1 job``, ``1,024 jobs``."""
-    return f"{count:,} job" if count == 1 else f"{count:,} jobs"
+def rows_text(rows: int, sums: int) -> str:
+    """``12 jobs``, ``12 sums of many jobs``, or both: of sums it is not known how many jobs."""
+    if not sums:
+        return count_text(rows, "job")
+    text = count_text(sums, "sum of many jobs", "sums of many jobs")
+    return text if rows == sums else f"{count_text(rows - sums, 'job')} and {text}"
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,10 @@ class FleetGroup:
     """The bill of a team, a month, ...; its lines add up to its GPU-hours and its cost."""
 
     name: str
-    jobs: int
-    """Jobs that take part; one that crosses a boundary of time takes part on both sides."""
+    jobs: int | None
+    """Jobs that take part; one that crosses a boundary of time takes part on both sides.
+
+    None where a source sums jobs: how many there were is not known."""
     gpu_hours: float
     gpu_hours_share: float | None
     """Of all groups together."""

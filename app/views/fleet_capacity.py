@@ -11,7 +11,8 @@ from decimal import Decimal
 from steptax.app.compute.budget import Period
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.errors import NotFoundError
-from steptax.app.views.budget import BudgetEntry, budget_entries, budget_view
+from steptax.app.format import format_measure, format_share, format_usd
+from steptax.app.views.budget import ALL, BudgetEntry, budget_entries, budget_view
 from steptax.app.views.burn_words import hours_text
 from steptax.app.views.fleet_bill import fleet_bill
 from steptax.app.views.fleet_models import BurnRow, Capacity, InventoryRow
@@ -84,7 +85,23 @@ def burns(
 ) -> tuple[tuple[BurnRow, ...], str | None]:
     """Burn rates of every scope with an objective, those that ring first, or why none are."""
     now = time.time_ns() // 1000 if now_us is None else now_us
-    today = datetime.fromtimestamp(now / 1e6, UTC).date()
+    chosen = objectives(ws, now)
+    if not chosen:
+        return (), NO_SLO
+    rows = []
+    for entry in chosen[:MOST_SCOPES]:
+        try:
+            rows.append(burn_of(ws, entry, price, now))
+        except NotFoundError:  # no job of that scope is left
+            continue
+    rows.sort(key=lambda r: (not any(b.rings for b in r.burns), -(r.week_burn.value or 0.0)))
+    left = len(chosen) - MOST_SCOPES
+    return tuple(rows), f"{left} more scopes: steptax budget show" if left > 0 else None
+
+
+def objectives(ws: Workspace, now_us: int) -> list[BudgetEntry]:
+    """The objective of each scope that counts at ``now_us``."""
+    today = datetime.fromtimestamp(now_us / 1e6, UTC).date()
     chosen: dict[str, BudgetEntry] = {}
     for entry in sorted(budget_entries(ws), key=lambda e: Period.read(e.period).last):
         period = Period.read(entry.period)
@@ -93,30 +110,39 @@ def burns(
             known = chosen.get(entry.scope)
             if known is None or not _runs(known, today) or period.days < _days(known):
                 chosen[entry.scope] = entry
-    if not chosen:
-        return (), NO_SLO
-    rows = []
-    for entry in list(chosen.values())[:MOST_SCOPES]:
-        try:
-            view = budget_view(ws, scope=entry.scope, period=entry.period, price=price, now_us=now)
-        except NotFoundError:  # no job of that scope is left
-            continue
-        if view.goodput_slo_ratio is not None:
-            errors = view.errors
-            rows.append(
-                BurnRow(
-                    entry.scope,
-                    entry.period,
-                    view.goodput_slo_ratio,
-                    errors.goodput_ratio,
-                    view.burns,
-                    errors.week_burn,
-                    errors.left_usd,
-                )
-            )
-    rows.sort(key=lambda r: (not any(b.rings for b in r.burns), -(r.week_burn.value or 0.0)))
-    left = len(chosen) - MOST_SCOPES
-    return tuple(rows), f"{left} more scopes: steptax budget show" if left > 0 else None
+    return list(chosen.values())
+
+
+def burn_of(ws: Workspace, entry: BudgetEntry, price: Decimal | None, now_us: int) -> BurnRow:
+    """Burn rates of the scope that ``entry`` sets an objective for; NotFoundError without jobs."""
+    view = budget_view(ws, scope=entry.scope, period=entry.period, price=price, now_us=now_us)
+    assert view.goodput_slo_ratio is not None
+    errors = view.errors
+    return BurnRow(
+        entry.scope,
+        entry.period,
+        view.goodput_slo_ratio,
+        errors.goodput_ratio,
+        view.burns,
+        errors.week_burn,
+        errors.left_usd,
+    )
+
+
+def standing_text(row: BurnRow) -> str:
+    """How the goodput of a scope stands against its objective in the period."""
+    who = "all jobs" if row.scope == ALL else row.scope.replace(":", " ")
+    objective = format_share(row.goodput_slo_ratio)
+    if row.goodput.value is None:
+        return f"The objective of {who} in {row.period} is a goodput of {objective}."
+    goodput = format_measure(row.goodput)
+    text = f"Goodput of {who} in {row.period} is {goodput}, against an objective of {objective}"
+    left = row.left_usd.value
+    if left is not None and left < 0:
+        text += f"; the error budget is overspent by {format_usd(-left)}"
+    elif left is not None:
+        text += f"; {format_usd(left)} of error budget are left"
+    return f"{text}."
 
 
 def _runs(entry: BudgetEntry, today: date) -> bool:

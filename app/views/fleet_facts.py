@@ -12,6 +12,7 @@ from steptax.app.compute.goodput import GPU_US_PER_HOUR
 from steptax.app.compute.measure import Measure
 from steptax.app.memory import building
 from steptax.app.views.fleet_jobs import every_bill, told_jobs
+from steptax.app.views.held_months import Months, months_held
 from steptax.app.views.jobs import whole_hours
 from steptax.app.views.kept import Kept
 from steptax.app.views.record_bills import JobBill
@@ -32,6 +33,8 @@ class Facts:
     """Of jobs of which more than their record is known."""
     failures: Mapping[str, tuple[str | None, ...]]
     """By job the ranks that each of its failures names."""
+    months: tuple[Months, ...]
+    """Where the GPU-hours of each job lie in time, in the order of ``jobs``."""
     ettr: Mapping[str, tuple[Measure, float | None]]
     """ETTR and GPU-hours of each job of which more than its record is known."""
 
@@ -48,6 +51,7 @@ class Facts:
             tuple(fact for fact in self.slow if fact.job_id in names),
             {name: bill for name, bill in self.bills.items() if name in names},
             {name: ranks for name, ranks in self.failures.items() if name in names},
+            tuple(self.months[k] for k in places),
             {name: pair for name, pair in self.ettr.items() if name in names},
         )
 
@@ -85,14 +89,16 @@ def _made(ws: Workspace) -> Facts:
         if gpus is None and own is not None:
             gpus = own.gpus
         count = _failures(state, kinds.count("failure"))
-        facts.append(JobFact(job_id, state, gpus, hours, count, kinds.count("evict")))
+        is_sum = bool(job.get("is_sum"))
+        facts.append(JobFact(job_id, state, gpus, hours, count, kinds.count("evict"), is_sum))
     failed = {
         one.job_id: tuple(ranks for kind, ranks in one.stops if kind == "failure")
         for one in every
         if one.stops
     }
     ettr = {name: _ettr(bill) for name, bill in bills.items()}
-    return Facts(tuple(facts), tuple(jobs), tuple(slow.values()), bills, failed, ettr)
+    months = months_held(jobs, every, [fact.gpu_hours for fact in facts])
+    return Facts(tuple(facts), tuple(jobs), tuple(slow.values()), bills, failed, months, ettr)
 
 
 def _failures(state: str, events: int) -> int | None:

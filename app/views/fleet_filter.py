@@ -13,6 +13,7 @@ from steptax.app.compute.fleet_states import JobFact, size_order
 from steptax.app.compute.waterfall_groups import unstated
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.views.fleet_facts import Facts
+from steptax.app.views.stated_months import began_us
 
 #: Labels that a filter names, in the order in which they are offered.
 LABELS = ("team", "project", "cluster")
@@ -136,12 +137,6 @@ def check_filter(facts: Facts, wanted: FleetFilter) -> None:
                 where=f"--{name}",
                 hint=f"there are {listed}",
             )
-
-
-def began_us(row: Mapping[str, Any]) -> int | None:
-    """When a job started; where no source tells, when it was submitted; None where neither is."""
-    start: int | None = row.get("start_us")
-    return start if start is not None else row.get("submit_us")
 
 
 def _by_count(values: Sequence[str]) -> tuple[str, ...]:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from fractions import Fraction
 
 import numpy as np
 
-from steptax.app.compute.buckets import BUCKETS, OPEN
+from steptax.app.compute.buckets import BUCKETS, OPEN, UNEXPLAINED
 from steptax.app.compute.cents import Amounts, table_to_cents, tables_to_cents
 from steptax.app.compute.cost import CENT
+from steptax.app.compute.exact import exact_sum
 from steptax.app.compute.goodput import GPU_US_PER_HOUR, Denominator
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.rows import Ints
 from steptax.app.compute.waterfall_rows import Waterfall, WaterfallRow, close_cents
 from steptax.app.format import format_measure, format_share, format_value
 from steptax.app.views.bill import AT_RISK, BILL_METRICS, factors
-from steptax.app.views.fleet_bill_models import USD, FleetGroup, FleetLine, jobs_text
+from steptax.app.views.fleet_bill_models import USD, FleetGroup, FleetLine
+from steptax.app.words import count_text
 
 #: Metrics of every group, in the order in which they are shown.
 GROUP_METRICS = ("gpu_hours", *BILL_METRICS, "unexplained_ratio", AT_RISK, "spend_usd")
@@ -78,7 +79,7 @@ def _row(bill: Waterfall, bucket: str) -> WaterfallRow | None:
 
 def with_cents(bill: Waterfall, cents: Mapping[str, Decimal | None]) -> Waterfall:
     """``bill`` with what each of its buckets costs, to the cent."""
-    rows = tuple(replace(row, usd=cents[row.bucket]) for row in bill.rows)
+    rows = tuple(row.costing(cents[row.bucket], row.usd_exact) for row in bill.rows)
     known = [row.usd for row in rows if row.usd is not None]
     return replace(bill, rows=rows, total_usd=sum(known, Decimal(0)) if known else None)
 
@@ -90,13 +91,16 @@ def as_group(
     grand: Waterfall,
     *,
     is_priced: bool = False,
+    sums: Collection[str] = (),
 ) -> FleetGroup:
     """``bill``, the sum of ``members``, as one group of ``grand``.
 
-    ``is_priced`` says that the cost of all members is known though they do not carry it.
+    ``is_priced`` says that the cost of all members is known though they do not carry it; ``sums``
+    are no jobs, but what many used: how many there were is not known then.
     """
     found = factors(bill)
     found.setdefault(AT_RISK, Measure.missing("GPU-hours", _NO_SAVES))
+    named = {job for m in members for job in m.jobs}
     unpriced: set[str | None] = set()
     if not is_priced:
         without = [m for m in members if m.total_gpu_us and m.total_usd is None]
@@ -105,10 +109,10 @@ def as_group(
     hours = float(bill.total_gpu_us / GPU_US_PER_HOUR)
     share = float(bill.total_gpu_us / grand.total_gpu_us) if grand.total_gpu_us else None
     if unpriced:
-        cost_note = f"without {jobs_text(len(unpriced))} whose cost is not known"
+        cost_note = f"without {count_text(len(unpriced), 'job')} whose cost is not known"
     return FleetGroup(
         name=name,
-        jobs=len({job for m in members for job in m.jobs} - {HELD_BY_NONE}),
+        jobs=None if not named.isdisjoint(sums) else len(named - {HELD_BY_NONE}),
         gpu_hours=hours,
         gpu_hours_share=share,
         cost=bill.total_usd,
@@ -155,14 +159,15 @@ def _unrecorded(members: Sequence[Waterfall]) -> str:
     ]
     if not silent:
         return ""
-    hours = float(sum((row.gpu_us or 0 for _, row in silent), Fraction(0)) / GPU_US_PER_HOUR)
+    hours = float(exact_sum(row.gpu_us for _, row in silent if row.gpu_us) / GPU_US_PER_HOUR)
     return silent_text(hours, len({job for own, _ in silent for job in own}))
 
 
 def silent_text(hours: float, jobs: int) -> str:
     """What is said of the hours of jobs of which nothing else is known."""
     return (
-        f"{format_value(hours, 'GPU-hours')} of it belong to {jobs_text(jobs)} of which nothing "
+        f"{format_value(hours, 'GPU-hours')} of it belong to {count_text(jobs, 'job')} of which "
+        "nothing "
         "was recorded but the hours"
     )
 
@@ -175,19 +180,19 @@ def _absent(bill: Waterfall) -> str:
 
 def bill_sentence(
     grand: FleetGroup | None,
-    jobs: int,
+    jobs: str,
     not_billed: int,
     currency: str | None,
     whole: Denominator,
 ) -> str:
-    """What the whole bill says, in one or two sentences."""
-    verb = "has" if not_billed == 1 else "have"
-    left_out = f" {not_billed:,} more {verb} no bill." if not_billed else ""
+    """What the whole bill says, in one or two sentences; ``jobs`` is how many there are."""
+    verb = "is" if not_billed == 1 else "are"
+    left_out = f" {not_billed:,} more {verb} left out, each for its reason." if not_billed else ""
     if grand is None:
         if not not_billed:
             return "No job has a bill."
-        return f"No job has a bill: {jobs_text(not_billed)} left out, each for its reason."
-    text = f"{jobs_text(jobs)}, {format_value(grand.gpu_hours, 'GPU-hours')} of {whole} time"
+        return f"No job has a bill: {count_text(not_billed, 'job')} left out, each for its reason."
+    text = f"{jobs}, {format_value(grand.gpu_hours, 'GPU-hours')} of {whole} time"
     if grand.cost is not None:
         text += f", {cost_text(grand.cost, currency)}"
     goodput, useful = grand.metrics["goodput_ratio"], grand.metrics["effective_mfu_ratio"]
@@ -197,9 +202,7 @@ def bill_sentence(
         text += f": {format_measure(goodput)} went into steps that count"
         if useful.value is not None:
             text += f", {format_measure(useful)} was useful at peak speed"
-    hidden = grand.metrics["unexplained_ratio"]
-    if hidden.value:
-        text += f"; of {format_measure(hidden)} it is not known what happened"
+    text += _hidden(grand)
     losses = [
         line
         for line in grand.lines
@@ -210,6 +213,16 @@ def bill_sentence(
         text += f"; the largest known loss is {worst.title} ({format_share(worst.share)}"
         text += f", {cost_text(worst.cost, currency)})" if worst.cost is not None else ")"
     return f"{text}.{left_out}"
+
+
+def _hidden(grand: FleetGroup) -> str:
+    """Of how much it is not known what happened, and of how much in steps not what went on."""
+    shares = {line.bucket: line.share or 0.0 for line in grand.lines if line.bucket in OPEN}
+    outside = shares.pop(UNEXPLAINED, 0.0)
+    text = f"; of {format_share(outside)} it is not known what happened" if outside else ""
+    if inside := sum(shares.values()):
+        text += f"; of {format_share(inside)}, in steps, it is not known what the time went into"
+    return text
 
 
 def cost_text(cost: Decimal | None, currency: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,15 +115,23 @@ class FleetView:
     only: str
     """Which jobs were chosen, in words; empty for all."""
     price: Price
-    jobs: int
+    jobs: int | None
+    """None where a source sums jobs: how many there were is not known."""
+    rows: int
+    """Jobs, and ``sums`` of many jobs."""
+    sums: int
     gpu_hours: Measure
     usd: Measure
     metrics: dict[str, Measure]
+    bases: Mapping[str, str]
+    """What each of them is a share of, in words, by metric id."""
     losses: tuple[LossRow, ...]
     states: tuple[StateRow, ...]
     sizes: tuple[GroupRow, ...]
     groups: dict[str, tuple[GroupRow, ...]]
     """By team, project, cluster and month of start, where any job states one."""
+    costs: dict[str, dict[str, Measure]]
+    """What the jobs of each group and each state cost: by label or ``state``, and name."""
     rate: FailureRate
     fail_slow: tuple[FailSlowRow, ...]
     causes: tuple[tuple[str, int, float | None], ...]

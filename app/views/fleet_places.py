@@ -80,9 +80,11 @@ def _places(ws: Workspace) -> tuple[Where, Where]:
 
 
 def _where(rows: pa.Table, column: str) -> Where:
-    """``rows`` are in the order of their jobs."""
+    """``rows`` have a job, a place and how many of its ranks are there."""
     rows = rows.filter(pc.is_valid(rows[column]))
     added = rows.group_by(["job_id", column], use_threads=False).aggregate([("rank_count", "sum")])
+    # Of more than some hundred groups Arrow keeps no order.
+    added = added.sort_by([("job_id", "ascending"), (column, "ascending")])
     jobs = pc.run_end_encode(added["job_id"].combine_chunks())
     ends = jobs.run_ends.to_numpy()
     first = np.append(0, ends[:-1]) if len(ends) else ends

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from math import isnan
 
 from steptax.app.compute.measure import Measure
-from steptax.app.views.fleet_bill_models import jobs_text
 from steptax.app.views.models import Price
 from steptax.app.views.price import NO_PRICE, dollars
 from steptax.app.views.review_base import review_base
+from steptax.app.views.review_costs import lake_tells
 from steptax.app.views.review_money import review_of
 from steptax.app.views.workspace import Workspace
+from steptax.app.words import count_text
 
 
 @dataclass(frozen=True)
 class FleetPrice:
-    """The price of each job: that of a bill, else of a connected list, else the given one."""
+    """The price of each job: that of a bill, else the given one, else of a connected list."""
 
     shown: Price
     of_job: Mapping[str, float] | None = None
@@ -32,13 +33,13 @@ class FleetPrice:
         if held and not priced:
             return Measure.missing("USD", self.shown.no_price or NO_PRICE, level=hours.level)
         left = len({job for job, _ in held if job not in self.of_job})
-        said = (f"without {jobs_text(left)} whose cost is not known",) if left else ()
+        said = (f"without {count_text(left, 'job')} whose cost is not known",) if left else ()
         return Measure(sum(priced), "USD", level=hours.level, inputs=("price",), warnings=said)
 
 
 def fleet_price(ws: Workspace, given: Price) -> FleetPrice:
     """The prices of all jobs of a lake; ``given`` is the reader's."""
-    if not any(ws.lake.segments(name) for name in ("charges", "prices")):
+    if not lake_tells(ws, given):
         return FleetPrice(given)
     base = review_base(ws)
     review = review_of(ws, base, given)

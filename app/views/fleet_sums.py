@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from steptax.app.compute.apportion import Unit
 from steptax.app.compute.bill_periods import UNALLOCATED
-from steptax.app.compute.cost import exact_usd
+from steptax.app.compute.cost import exact_usd, split_finely
 from steptax.app.compute.waterfall_groups import By, at_risk, split_periods, total, unstated
 from steptax.app.compute.waterfall_rows import Waterfall
 from steptax.app.views.fleet_bill_models import FleetGroup, Level
@@ -18,6 +18,7 @@ from steptax.app.views.fleet_groups import HELD_BY_NONE, as_group, close_groups,
 from steptax.app.views.fleet_job_groups import JobGroups, RecordGroups
 from steptax.app.views.fleet_money import US_PER_S
 from steptax.app.views.fleet_records import Records
+from steptax.app.views.stated_months import in_time
 
 #: Levels that are periods.
 UNITS = {"day": Unit.DAY, "month": Unit.MONTH}
@@ -33,6 +34,8 @@ class Prices:
     """The price of every job where they all have the same. Bills come without a cost then."""
     costs: Mapping[str, Mapping[str, Fraction]] | None = None
     """By period and job what a provider charged."""
+    by_job: Mapping[str, Fraction] | None = None
+    """What a provider charged for each job; None where no bill is connected."""
 
 
 def groups_of(
@@ -57,26 +60,34 @@ def groups_of(
         for part in [bill] if unit is None else _split(bill, unit, tz, prices.costs):
             members[getattr(part.labels, label) or unstated(level)].append(part)
     own, names = (records, records.labels(level)) if unit is None else records.cut(unit, tz)
-    for name, added in own.added_up(names, rates, template).items():
+    charged = None
+    if prices.by_job is not None:
+        when = None if unit is None else names
+        charged = own.charged(prices.by_job, when, prices.costs or {})
+    for name, added in own.added_up(names, rates, template, charged).items():
         members[name] += added
     if not members:
         return (), None
     sums = {name: _sum(own, one) for name, own in members.items()}
     # Cutting by time loses what would be lost at the end of a job.
-    all_ = [""] * len(records)
     everything = [part for own in members.values() for part in own]
-    each = [*bills, *(b for own in records.added_up(all_, {}, template).values() for b in own)]
+    each = [
+        *bills,
+        *(b for o in records.added_up(records.together(), {}, template).values() for b in o),
+    ]
     grand = replace(_sum(everything, one), at_risk=at_risk(each))
     if unit is None:
         order = sorted(sums, key=lambda n: (n == HELD_BY_NONE, -sums[n].total_gpu_us, n))
     else:
-        order = sorted(sums)
+        order = sorted(sums, key=in_time)
     closed = close_groups([sums[name] for name in order], grand)
     groups = tuple(
-        as_group(name, bill, members[name], grand, is_priced=one is not None)
+        as_group(name, bill, members[name], grand, is_priced=one is not None, sums=records.sums)
         for name, bill in zip(order, closed.groups, strict=True)
     )
-    return groups, as_group("total", closed.total, everything, grand, is_priced=one is not None)
+    return groups, as_group(
+        "total", closed.total, everything, grand, is_priced=one is not None, sums=records.sums
+    )
 
 
 def _by_job(
@@ -84,11 +95,13 @@ def _by_job(
 ) -> tuple[Sequence[FleetGroup], FleetGroup]:
     """A group per job, made when it is looked at; those of ``records`` after one of them."""
     one, rates = prices.one, prices.rates
-    every = [""] * len(records)
-    added = records.added_up(every, {} if one is not None else rates, template)[""]
-    everything = [*bills, *added]
+    records = records.largest_first()  # of equal ones the cents go to the first that is listed
+    charged = None if prices.by_job is None else records.charged(prices.by_job)
+    own = {} if one is not None else rates
+    added = records.added_up(records.together(), own, template, charged)
+    everything = [*bills, *added.get("", [])]
     grand = _sum(everything, one)
-    amounts = records.amounts(rates)
+    amounts = records.amounts(rates) if charged is None else charged
     priced = list(bills)
     if one is not None:
         priced = [bill.priced(exact_usd(bill.total_gpu_us / US_PER_S, one)) for bill in bills]
@@ -104,7 +117,9 @@ def _by_job(
     known = amounts.known
     like = RecordGroups(records.job_ids, us, closed.records, known, template, grand)
     groups = JobGroups(names, [int(bill.total_gpu_us) for bill in bills], made, like)
-    return groups, as_group("total", closed.total, everything, grand, is_priced=one is not None)
+    return groups, as_group(
+        "total", closed.total, everything, grand, is_priced=one is not None, sums=records.sums
+    )
 
 
 def _split(
@@ -118,6 +133,8 @@ def _split(
     What was charged in a period without time, such as an unused commitment while all devices were
     held, is in the others: there is no bucket to put it into, and nothing is lost.
     """
+    if bill.labels.period is not None:  # stated, and of no known time
+        return [bill]
     parts = split_periods(bill, unit, tz)
     usd = bill.usd_exact
     if costs is None or usd is None:
@@ -133,9 +150,10 @@ def _split(
     whole = sum(charged, Fraction(0))
     if not whole:
         return parts
+    fine = split_finely([usd * cost / whole for cost in charged])
     return [
-        part.priced(usd * cost / whole) if part.total_gpu_us else part
-        for part, cost in zip(parts, charged, strict=True)
+        part.priced(cost, finely=True) if part.total_gpu_us else part
+        for part, cost in zip(parts, fine, strict=True)
     ]
 
 

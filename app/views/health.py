@@ -10,6 +10,7 @@ from typing import Any
 from steptax.app.format import format_age
 from steptax.app.lake.commits import Commit
 from steptax.app.lake.kept import dropped
+from steptax.app.lake.unheard import unheard
 from steptax.app.schema import TABLES
 from steptax.app.views.health_models import HealthView, SourceRow
 from steptax.app.views.liveness import SILENT_S
@@ -28,7 +29,7 @@ def health_view(ws: Workspace, *, now_us: int | None = None) -> HealthView:
         for job_id in ws.lake.live_job_ids()
         for beat in ws.lake.heartbeats(job_id)
     )
-    sources = (*_imports(ws, now), *_live_sources(ws, recorders, now))
+    sources = (*_unheard(ws, now), *_imports(ws, now), *_live_sources(ws, recorders, now))
     rejects = ws.engine.run("recent_rejects", limit_rows=LISTED_REJECTS).to_pylist()
     rejected = sum(source.rejected for source in sources)
     dropped = sum(recorder["rows_dropped"] for recorder in recorders)
@@ -66,6 +67,23 @@ def _dropped(ws: Workspace) -> tuple[str, ...]:
     """What retention took, by table."""
     found = (dropped(ws.lake, name) for name in TABLES)
     return tuple(f"{one.table}: {one.sentence}" for one in found if one is not None)
+
+
+def _unheard(ws: Workspace, now_us: int) -> tuple[SourceRow, ...]:
+    """Addresses that are followed and do not answer."""
+    return tuple(
+        SourceRow(
+            note.source,
+            "watch",
+            "none",
+            0,
+            0,
+            note.since_us,
+            (now_us - note.since_us) / 1e6,
+            f"does not answer: {note.error}",
+        )
+        for note in unheard(ws.lake)
+    )
 
 
 def _imports(ws: Workspace, now_us: int) -> tuple[SourceRow, ...]:

@@ -21,6 +21,7 @@ from steptax.app.views.card import build_card
 from steptax.app.views.causes import build_diagnosis, finding_rows
 from steptax.app.views.comparison import build_blame, build_comparison, rank_onset
 from steptax.app.views.coverage import build_coverage
+from steptax.app.views.first_steps import first_steps_text, held_back
 from steptax.app.views.fleet_jobs import devices_lost, job_bills
 from steptax.app.views.job_bill_metrics import bill_metrics
 from steptax.app.views.job_metrics import job_metrics
@@ -61,7 +62,7 @@ def job_view(
 ) -> JobView:
     """Everything that is shown of ``job_id`` over its last ``last_steps`` steps (None: all).
 
-    A connected bill or list price wins over the given ``price`` (``job_price``).
+    A connected bill wins over the given ``price``, and it over list prices (``job_price``).
 
     Raises NotFoundError for an unknown job or one without steps; UserError for an unknown ideal.
     """
@@ -90,7 +91,10 @@ def job_view(
         window=loaded.window,
         price=cost,
         coverage=coverage,
-        card=build_card(loaded, result, metrics, lines, cost, since, findings),
+        card=held_back(
+            build_card(loaded, result, metrics, lines, cost, since, findings),
+            first_steps_text(coverage, loaded.window),
+        ),
         metrics=metrics,
         ledger=lines,
         ledger_note=ledger_note(ledger, loaded),

@@ -61,7 +61,7 @@ def _usd_per_billion_tokens(
         return Measure.missing("USD", RELATIVE_TIME, level=spend.level)
     if spend.value is None:
         return Measure.missing("USD", spend.reason or "the spend is not known", level=spend.level)
-    tokens = tokens_of(loaded)
+    tokens = tokens_of(loaded, undone_steps=bill.undone_steps)
     if not tokens:
         return Measure.missing("USD", "the tokens of a step are not on record", level=spend.level)
     return Measure(
@@ -73,12 +73,16 @@ def _usd_per_billion_tokens(
     )
 
 
-def tokens_of(loaded: LoadedJob) -> float | None:
-    """Tokens of the recorded steps, of all ranks; None where they are not on record."""
+def tokens_of(loaded: LoadedJob, *, undone_steps: int = 0) -> float | None:
+    """Tokens of the recorded steps, of all ranks; None where they are not on record.
+
+    Without the newest ``undone_steps``, which were rolled back and not executed again.
+    """
     matrix = loaded.matrix
+    kept = max(len(matrix.steps) - undone_steps, 0)
     if matrix.tokens is not None and not np.isnan(matrix.tokens).all():
         # A recorded rank may stand for a whole group of paid ones.
-        return float(np.nansum(matrix.tokens)) * float(matrix.weight)
+        return float(np.nansum(matrix.tokens[:kept])) * float(matrix.weight)
     if loaded.job.get("tokens_per_step"):
-        return float(loaded.job["tokens_per_step"]) * len(matrix.steps)
+        return float(loaded.job["tokens_per_step"]) * kept
     return None

@@ -17,6 +17,10 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
+#: What is said of a culprit of which no coordinate is known.
+NO_GROUP = "no TP, PP or DP group is known for it"
+
+
 @dataclass(frozen=True)
 class Card:
     """The straggler card. Every text is complete; a field that cannot be known says why."""

@@ -28,20 +28,32 @@ class Kept(Generic[T]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._found: OrderedDict[Hashable, T] = OrderedDict()
+        self._making: dict[Hashable, Lock] = {}
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The result of ``key``, made now if there is none; two threads may both make it."""
+        """The result of ``key``, made now if there is none: by one thread, while others wait."""
         with self._lock:
             if key in self._found:
                 self._found.move_to_end(key)
                 return self._found[key]
-        made = make()
-        with self._lock:
-            self._found[key] = made
-            while len(self._found) > self._most:
-                self._found.popitem(last=False)
-        return made
+            making = self._making.setdefault(key, Lock())
+        with making:
+            with self._lock:
+                if key in self._found:  # by another, while this one waited
+                    return self._found[key]
+            try:
+                made = make()
+            except BaseException:
+                with self._lock:
+                    self._making.pop(key, None)
+                raise
+            with self._lock:
+                self._found[key] = made
+                self._making.pop(key, None)
+                while len(self._found) > self._most:
+                    self._found.popitem(last=False)
+            return made
 
 
 @dataclass
@@ -59,10 +71,18 @@ class Latest(Generic[T]):
     At most one reader makes a result at a time, and the old one is dropped. What ``is_live`` says
     of is made anew every ``every_s`` even where the data is the same, and no sooner than ``REST``
     times what it took even where it is not. Anything else is made anew when its version changes.
+
+    A cache by version would keep what a running job was at each of many moments, all of its steps
+    in every one.
     """
 
     def __init__(
-        self, most: int, is_live: Callable[[T], bool], every_s: float, *, rest: float = REST
+        self,
+        most: int,
+        is_live: Callable[[T], bool] = lambda _: False,
+        every_s: float = 0.0,
+        *,
+        rest: float = REST,
     ) -> None:
         self._most = most
         self._is_live = is_live

@@ -137,7 +137,7 @@ def _rank_text(found: SlowLinks, excess_us: float | None, step_us: float | None)
     if excess_us is not None and step_us:
         text += (
             f" It holds up all ranks alike, by up to {spoken_us(excess_us)} "
-            f"({spoken_ratio(excess_us / step_us)} of the step)."
+            f"({spoken_ratio(excess_us / step_us)} of the mean step)."
         )
     return text
 

@@ -15,7 +15,7 @@ class Price:
 
     usd_per_gpu_hour: Decimal | None
     basis: str
-    """For people, e.g. ``list price you set: $2.00 per GPU-hour``, or that none is set."""
+    """For people, e.g. ``$2.00 per GPU-hour, you set it``, or that none is set."""
     no_price: str = ""
     """Why there is none, where it is not that nobody gave one."""
 
@@ -124,3 +124,5 @@ class Bill:
     """Overlaps, clocks, rejected records, and how each was dealt with."""
     gpu_hours: Measure | None = None
     """Of all lines; None without any."""
+    undone_steps: int = 0
+    """The newest steps on record that were rolled back and not executed again."""

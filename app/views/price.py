@@ -29,7 +29,7 @@ def price_view(usd_per_gpu_hour: Decimal | None, note: str | None = None) -> Pri
         return Price(None, "no price is set")
     return Price(
         usd_per_gpu_hour,
-        f"list price {price_text(usd_per_gpu_hour)}, {note or 'you set it'}",
+        f"{price_text(usd_per_gpu_hour)}, {note or 'you set it'}",
     )
 
 

@@ -22,6 +22,8 @@ from steptax.app.compute.procurement import (
 from steptax.app.errors import UserError
 from steptax.app.format import format_usd, format_value
 from steptax.app.views.bench import load_figures
+from steptax.app.views.job_price import job_price
+from steptax.app.views.models import Price
 from steptax.app.views.offers import (
     Offer,
     OfferFilter,
@@ -30,7 +32,6 @@ from steptax.app.views.offers import (
     load_offers,
     prices_of_device,
 )
-from steptax.app.views.price import price_text
 from steptax.app.views.procurement_models import Option, Procurement
 from steptax.app.views.whatif_job import JobInputs, job_inputs
 from steptax.app.views.workspace import Workspace
@@ -60,16 +61,20 @@ def job_procurement(
     wanted: OfferFilter,
     *,
     own_price: Decimal | None = None,
+    price_note: str | None = None,
     result_steps: int = RESULT_STEPS,
     last_steps: int | None = 500,
     gpu_model: str | None = None,
 ) -> Procurement:
     """``job_id`` on every device that an offer of ``wanted`` is for, as many as it has now.
 
-    ``own_price``: what a GPU-hour of the job costs now. ``gpu_model`` says which device the job
+    ``own_price``: what a reader says that a GPU-hour of the job costs, with ``price_note``. What it
+    costs now is what it costs on every page (``job_price``); where that is not known, offers of its
+    device stand in, of those that are ``wanted``. ``gpu_model`` says which device the job
     ran on where its record does not. NotFoundError for an unknown job; UserError where its step
     cannot be split or its device is not known.
     """
+    cost = job_price(ws, job_id, own_price, price_note)
     inputs = job_inputs(ws, job_id, last_steps=last_steps, price=own_price)
     profile = profile_of(ws.job(job_id), inputs, gpu_model)
     offers = load_offers(ws)
@@ -78,8 +83,8 @@ def job_procurement(
     keys = {profile.device.key: None} | dict.fromkeys(
         key for offer in held for key in offer.devices
     )
-    own_now = own_price or _own_offer(profile, held)
-    ask = _Asked(profile, own_price, own_now, result_steps, measured)
+    own_now = cost.usd_per_gpu_hour or _own_offer(profile, held)
+    ask = _Asked(profile, cost, own_now, result_steps, measured)
     options = _ranked([option for key in keys for option in _options(ask, device(key), held)])
     best = next((o for o in options if not o.is_own and o.price is not None), None)
     swings = (
@@ -177,9 +182,9 @@ class _Asked:
     """What all options of one question share."""
 
     profile: Profile
-    own_price: Decimal | None
+    own_price: Price
     own_now: Decimal | None
-    """What the job costs now: as it was given, else the cheapest offer of its device."""
+    """What the job costs now, else the cheapest offer of its device."""
     result_steps: int
     measured: Mapping[str, float]
 
@@ -192,9 +197,10 @@ def _own_offer(profile: Profile, offers: Sequence[Offer]) -> Decimal | None:
 def _options(asked: _Asked, other: Device, offers: Sequence[Offer]) -> list[Option]:
     """One device: an option for each seller, segment, term and region; the own one as it is now."""
     is_own = other.key == asked.profile.device.key
-    if is_own and asked.own_price is not None:
-        said = f"{price_text(asked.own_price)}, what the job costs now"
-        return [_option(asked, other, asked.own_price, said, name=other.key)]
+    own = asked.own_price.usd_per_gpu_hour
+    if is_own and own is not None:
+        said = f"what the job costs now: {asked.own_price.basis}"
+        return [_option(asked, other, own, said, name=other.key)]
     priced = prices_of_device(offers, other.key)
     if not priced:
         return [_option(asked, other, None, "no offer", name=other.key)]

@@ -31,6 +31,10 @@ NO_GPUS = "its record does not say how many devices it held"
 NO_END = "it has no end on record, and no steps or events tell until when it ran"
 #: Nothing holds devices for longer: a start or an end of zero, or of the year 9999, is a blank.
 LONGEST_US = 10 * 366 * 24 * GPU_US_PER_HOUR
+#: No cluster has ten million devices: a job that states more has a wrong number.
+MOST_GPUS = 10_000_000
+#: GPU-hours beyond this are no int64 of GPU-microseconds.
+MOST_HOURS = (2**63 - 1) // GPU_US_PER_HOUR
 _LABELS = ("team", "project", "cluster", "owner")
 
 
@@ -146,18 +150,26 @@ def record_bill(job: dict[str, Any]) -> JobBill:
     """The bill of a job of which nothing but its record is known, or why it has none.
 
     GPU-hours that a record states without dates, or without devices, still are hours that were
-    held: they count as one device for that long, and in no month.
+    held: they count as one device for that long, at no known time.
     """
     job_id = str(job["job_id"])
     if job.get("time_basis") == "relative":
         return JobBill(job_id, reason=RELATIVE_TIME)
     start, end, gpus = job.get("start_us"), job.get("end_us"), job.get("world_size")
-    if start is not None and end is not None and gpus and 0 <= end - start <= LONGEST_US:
+    if (
+        start is not None
+        and end is not None
+        and gpus
+        and 0 <= end - start <= LONGEST_US
+        and gpus <= MOST_GPUS
+    ):
         return JobBill(job_id, held=Held(job, start, end, gpus))  # nearly all of them
     told = until_its_record(job)
     end = told.get("end_us")
     if gpus == 0:
         return JobBill(job_id, reason=NO_DEVICES)
+    if gpus and gpus > MOST_GPUS:
+        return JobBill(job_id, reason=f"its record states {gpus:,} devices: no job held as many")
     if start is not None and end is not None:
         if reason := too_long(told):
             return JobBill(job_id, reason=reason)
@@ -166,6 +178,8 @@ def record_bill(job: dict[str, Any]) -> JobBill:
         if gpus:
             return JobBill(job_id, held=Held(job, start, end, gpus))
     hours = told.get("gpu_hours")
+    if hours and hours > MOST_HOURS:
+        return JobBill(job_id, reason=f"its record states {hours:,.3g} GPU-hours: that cannot be")
     if hours:
         lacks = "start and end" if start is None or end is None else "how many devices it held"
         undated = f"its record states {hours:,.6g} GPU-hours, but not {lacks}"

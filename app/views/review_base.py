@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steptax.app.compute.attempt_layer import State
+from steptax.app.compute.exact import int_sums
 from steptax.app.compute.job_days import DAY_US, JobDays, Stretches, job_days
-from steptax.app.compute.rows import Flags, Ints
+from steptax.app.compute.rows import Flags, Floats, Ints
 from steptax.app.memory import building
 from steptax.app.views.fleet_jobs import every_bill
 from steptax.app.views.record_bills import NO_DEVICES, JobBill
@@ -62,11 +63,20 @@ class ReviewBase:
     """By job id why its steps could not be analysed."""
 
     @cached_property
-    def held_us(self) -> Ints:
-        """[J] GPU-microseconds, 0 where they are not known."""
-        held = np.zeros(len(self.jobs), dtype=np.int64)
-        np.add.at(held, self.days.job, self.days.held_us)
-        return held + self.undated_us
+    def held_us(self) -> NDArray[Any]:
+        """[J] GPU-microseconds, 0 where they are not known; Python ints where one is that large."""
+        held = int_sums(self.days.job, self.days.held_us, len(self.jobs))
+        return np.asarray(held + self.undated_us)
+
+    @cached_property
+    def kept_ratio(self) -> Floats:
+        """[J] share of the steps on record that were not rolled back for good."""
+        made = ((k, one.made) for k, one in enumerate(self.bills) if one.made is not None)
+        found = np.ones(len(self.jobs))
+        for k, bill in made:
+            if bill.steps_on_record:
+                found[k] = 1 - bill.undone_steps / bill.steps_on_record
+        return found
 
     @cached_property
     def _codes(self) -> dict[str, tuple[Ints, list[str]]]:

@@ -1,28 +1,27 @@
-"""The headline cards of the cost review, and what to fix first."""
+"""The headline cards of the cost review."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from steptax.app.compute.compared import Delta, delta
-from steptax.app.compute.goodput import GPU_US_PER_HOUR
+from steptax.app.compute.compared import NEWEST, Delta, delta
+from steptax.app.compute.exact import int_sum
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.rows import Floats
-from steptax.app.compute.waterfall_groups import unstated
 from steptax.app.format import format_measure, format_share, format_usd, format_value
 from steptax.app.metrics import check_metrics
 from steptax.app.views.budget import BudgetView
-from steptax.app.views.executive_models import JobSummary
-from steptax.app.views.fleet_bill_models import jobs_text
-from steptax.app.views.review_jobs import ReviewJobs
-from steptax.app.views.review_models import FixFirst, Link, ReviewCard, SilentSource, WeekRow
+from steptax.app.views.review_jobs import ReviewJobs, unmatched
+from steptax.app.views.review_models import Link, ReviewCard, SilentSource, WeekRow
 from steptax.app.views.review_money import Review
 from steptax.app.views.review_periods import Periods, day_of, figures_of, sparks
+from steptax.app.words import count_text
 
-FAILED = "failed"
-_NO_WORTH = Measure.missing("USD", "what of it was saved is not known")
+#: Part of the hours beyond which steps tell of all of them.
+_NEARLY_ALL = 0.95
 
 
 def review_cards(
@@ -63,7 +62,7 @@ def review_cards(
             "Spend",
             "cost_usd",
             f"{review.basis}; what was paid for and held by no job is in it where a bill tells",
-            _budget_details(budget),
+            (*_unmatched(review, periods), *_budget_details(budget)),
             Link("budget", "Budget and outlook"),
         ),
         card(
@@ -77,14 +76,17 @@ def review_cards(
             "Straggler tax",
             "straggler_tax_ratio",
             "waiting for the slowest rank / paid time of recorded steps",
-            (f"{format_measure(tax_usd)} in the period" if tax_usd.value is not None else "",),
+            (
+                f"{format_measure(tax_usd)} in the period" if tax_usd.value is not None else "",
+                _recorded(jobs) if now["straggler_tax_ratio"].value is not None else "",
+            ),
             Link("job", "Who waits for whom", waiting) if waiting else job,
         ),
         card(
             "Cost per 1 B tokens",
             "usd_per_billion_tokens",
             "cost of the jobs whose tokens are known / their tokens",
-            (f"of {jobs_text(int(np.count_nonzero(jobs.tokens())))}",)
+            (f"of {count_text(int(np.count_nonzero(jobs.tokens())), 'job')}",)
             if now["usd_per_billion_tokens"].value is not None
             else (),
             Link("job", "Largest such job", learning) if learning else Link("whatif", "What-if"),
@@ -115,7 +117,8 @@ def _delta(
 ) -> Delta | None:
     if before is None:
         return None
-    return delta(current[name], before[name], periods.reference_name)
+    found = delta(current[name], before[name], periods.reference_name)
+    return found if periods.chosen is not None else replace(found, part=NEWEST)
 
 
 def _most(jobs: ReviewJobs, values: Floats) -> str | None:
@@ -123,6 +126,13 @@ def _most(jobs: ReviewJobs, values: Floats) -> str | None:
     if not len(values) or not values.max(initial=0.0) > 0:
         return None
     return str(jobs.review.base.jobs[int(np.argmax(values))]["job_id"])
+
+
+def _unmatched(review: Review, periods: Periods) -> tuple[str, ...]:
+    row = unmatched(review, periods.chosen)
+    if row is None:
+        return ()
+    return (f"{format_measure(row.spend_usd)} of it for {row.name}",)
 
 
 def _budget_details(view: BudgetView | None) -> tuple[str, ...]:
@@ -157,7 +167,7 @@ def _slo_details(view: BudgetView | None) -> tuple[str, ...]:
     errors = view.errors
     said = [f"objective {format_share(view.goodput_slo_ratio)} in {view.period.name}"]
     if errors.left_usd.value is None:
-        said.append("error budget unknown: goodput or cost is not known")
+        said.append(f"error budget {format_measure(errors.left_usd)}")
         return tuple(said)
     allowed = format_value(errors.allowed_usd.value, "USD")
     if errors.left_usd.value <= 0:
@@ -167,6 +177,14 @@ def _slo_details(view: BudgetView | None) -> tuple[str, ...]:
         if errors.lasts_days.value is not None:
             said.append(f"lasts {format_value(errors.lasts_days.value, 'd')} at this rate")
     return tuple(said)
+
+
+def _recorded(jobs: ReviewJobs) -> str:
+    """Of how much of the GPU-hours the steps tell, where that is not nearly all."""
+    recorded, held = float(jobs.paid_us[jobs.places].sum()), int_sum(jobs.held_us[jobs.places])
+    if not held or recorded >= _NEARLY_ALL * held:
+        return ""
+    return f"of the {format_share(recorded / held)} that was recorded in steps"
 
 
 def _running(jobs: ReviewJobs) -> str:
@@ -203,84 +221,3 @@ def _unknown_since(
         )
         for name, m in values.items()
     }
-
-
-# -- what to fix first ----------------------------------------------------------------------------
-
-
-def fix_first(jobs: ReviewJobs) -> FixFirst | None:
-    """The job whose persistent straggler costs most; without any, what failed jobs held."""
-    if not len(jobs):
-        return None
-    first = jobs[0]
-    if first.recoverable_gpu_hours.value:
-        return _straggler(jobs, first)
-    return _failed(jobs)
-
-
-def _straggler(jobs: ReviewJobs, first: JobSummary) -> FixFirst:
-    facts = jobs.review.base.steps[int(jobs.places[0])]
-    price = jobs.price_of(int(jobs.places[0]))
-    per_day = Measure.missing("USD/day", "the job does not run")
-    if jobs.review.base.jobs[int(jobs.places[0])].get("state") == "running":
-        per_day = Measure.missing("USD/day", jobs.review.no_price)
-        if price is not None and facts.recoverable_hours_per_day is not None:
-            per_day = Measure(facts.recoverable_hours_per_day * float(price), "USD/day")
-    worth = first.recoverable_usd
-    return FixFirst(
-        what=f"job {first.job_id}",
-        worth=_worth(worth, first.recoverable_gpu_hours, jobs),
-        why=f"{first.culprit or 'a slow rank'} holds the others up; "
-        + _why(facts.culprit_cause, first)
-        + (f"; tax {first.trend} in its last quarter" if first.trend else ""),
-        action=facts.action,
-        job_id=first.job_id,
-        owner=first.owner or first.team,
-        worth_usd=worth,
-        worth_gpu_hours=first.recoverable_gpu_hours,
-        per_day_usd=per_day,
-    )
-
-
-def _why(cause: str | None, first: JobSummary) -> str:
-    return first.dominant_cause if cause is None else f"cause: {cause}"
-
-
-def _worth(usd: Measure, hours: Measure, jobs: ReviewJobs) -> str:
-    """An amount, and its part of all that could be won back."""
-    share = ""
-    whole = float(jobs.recover_us.sum()) / GPU_US_PER_HOUR
-    if hours.value and whole:
-        share = f", {format_share(min(hours.value / whole, 1.0))} of all that can be won back"
-    return f"{format_measure(usd if usd.value is not None else hours)}{share}"
-
-
-def _failed(jobs: ReviewJobs) -> FixFirst | None:
-    """What jobs that failed held: at most that is lost; None where no job is known to have."""
-    states, names = jobs.review.base.groups("state")
-    failed = names.index(FAILED) if FAILED in names else -1
-    own = np.flatnonzero(jobs.is_in & (states == failed))
-    held = int(jobs.held_us[own].sum())
-    if not held:
-        return None
-    codes, teams = jobs.review.base.groups("team")
-    by_team = np.bincount(codes[own], weights=jobs.held_us[own])
-    worst, most = teams[int(by_team.argmax())] or unstated("team"), float(by_team.max())
-    hours = Measure(held / GPU_US_PER_HOUR, "GPU-hours")
-    usd = Measure(float(jobs.usd[own].sum()), "USD")
-    if jobs.unpriced_us[own].any():
-        usd = Measure.missing("USD", jobs.review.no_price)
-    whole = int(jobs.held_us.sum())
-    best = usd if usd.value is not None else hours
-    where = f"; most of it of team {worst}: {format_share(most / held)}" if len(teams) > 1 else ""
-    return FixFirst(
-        what=f"{jobs_text(len(own))} that failed",
-        worth=f"at most {format_measure(best)}, {format_share(held / whole)} of the GPU-hours",
-        why=f"what they held{where}; what of it was saved is not known",
-        action="find out why they failed; steps or events of jobs tell what was lost",
-        job_id=None,
-        owner=None,
-        worth_usd=usd,
-        worth_gpu_hours=hours,
-        per_day_usd=Measure.missing("USD/day", _NO_WORTH.reason or ""),
-    )

@@ -10,9 +10,11 @@ import numpy as np
 from steptax.app.compute.cause_model import Diagnosis, Scope
 from steptax.app.compute.fleet_slow import SlowFact
 from steptax.app.compute.ledger import Ledger
+from steptax.app.compute.measure import Measure
 from steptax.app.compute.straggler_result import StepTable
 from steptax.app.format import format_share
 from steptax.app.views.actions import next_action
+from steptax.app.views.causes import finding_rows
 from steptax.app.views.executive_models import JobSummary
 from steptax.app.views.job_bill_metrics import tokens_of
 from steptax.app.views.jobs import Analysed, summarise
@@ -25,6 +27,7 @@ LATE_RATIO = 0.25
 MIN_STEPS = 20
 #: Shares closer than this are level.
 LEVEL_RATIO = 0.01
+_NO_USD = Measure.missing("USD", "facts of steps know no price")
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,6 @@ def step_facts(job: dict[str, Any], analysed: Analysed, diagnosis: Diagnosis) ->
     loaded, result = analysed.loaded, analysed.result
     row = analysed.ledger.row("straggler_wait")
     share = result.recoverable_ratio.value
-    hints = result.explanation.hints
     culprit = None
     if result.verdict.culprit is not None:
         rank = result.verdict.culprit
@@ -100,7 +102,7 @@ def step_facts(job: dict[str, Any], analysed: Analysed, diagnosis: Diagnosis) ->
         recover_us=0.0 if share is None else share * float(analysed.ledger.paid_gpu_us),
         trend=tax_trend(result.steps),
         culprit=culprit,
-        action=next_action(result.verdict.kind, hints[0].id if hints else None),
+        action=next_action(result, finding_rows(loaded, diagnosis, _NO_USD), str(job["job_id"])),
         recoverable_hours_per_day=None
         if share is None or not timed
         else share * loaded.matrix.world_size * 24,

@@ -11,8 +11,9 @@ from typing import overload
 import numpy as np
 
 from steptax.app.compute.compared import Days
+from steptax.app.compute.exact import int_sum, int_sums
 from steptax.app.compute.goodput import GPU_US_PER_HOUR
-from steptax.app.compute.job_days import DAY_US, NOBODY
+from steptax.app.compute.job_days import DAY_US, NOBODY, OTHER
 from steptax.app.compute.ledger import Ledger
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.rows import Flags, Floats, Ints
@@ -25,8 +26,12 @@ from steptax.app.views.price import dollars
 from steptax.app.views.review_models import ShowbackRow
 from steptax.app.views.review_money import Review
 from steptax.app.views.review_periods import day_of, inside
+from steptax.app.words import rows_text
 
 LEVELS = ("team", "project", "cluster", "owner")
+UNMATCHED = "other services or nodes, which no job is known to have used"
+#: What a bill has beside jobs.
+OF_NO_JOB = (HELD_BY_NONE, UNMATCHED)
 NO_BILL = (
     "no provider's bill is connected, so what was paid for and held by no job is unknown: "
     "steptax ingest focus FILE"
@@ -42,20 +47,19 @@ class ReviewJobs(Sequence[JobSummary]):
     def __init__(self, review: Review, days: Days | None, cost: Price) -> None:
         base, rows = review.base, review.rows
         self.review, self.days, self.cost = review, days, cost
-        keep = inside(review, days) & (review.owner != NOBODY)
+        keep = inside(review, days) & (review.owner >= 0)
         count = len(base.jobs)
         own = review.owner[keep]
-        self.held_us = np.zeros(count, dtype=np.int64)
-        np.add.at(self.held_us, own, rows.held_us[keep])
+        self.held_us = int_sums(own, rows.held_us[keep], count)
         self.usd = np.bincount(own, weights=rows.usd[keep], minlength=count)
-        self.unpriced_us = np.zeros(count, dtype=np.int64)
-        np.add.at(self.unpriced_us, own, rows.unpriced_us[keep])
+        self.unpriced_us = int_sums(own, rows.unpriced_us[keep], count)
         self.recover_us = np.bincount(own, weights=rows.recover_us[keep], minlength=count)
         self.recover_usd = np.bincount(own, weights=rows.recover_usd[keep], minlength=count)
         self.told_us = np.bincount(own, weights=rows.told_us[keep], minlength=count)
         self.paid_us = np.bincount(own, weights=rows.paid_us[keep], minlength=count)
         places = _in_period(review, days, np.unique(own))
-        back, held = -np.round(self.recover_us[places]), -self.held_us[places]
+        back = -np.round(self.recover_us[places])
+        held = -self.held_us[places].astype(np.float64)
         self.places = places[np.lexsort((base.ids[places], held, back))]
         self.is_in = np.zeros(count, dtype=np.bool_)
         """[J] whether the job is in the period."""
@@ -94,6 +98,16 @@ class ReviewJobs(Sequence[JobSummary]):
         codes, names = self.review.base.groups("state")
         unknown = names.index("") if "" in names else -1
         return int(np.count_nonzero(self.is_in & (codes == unknown)))
+
+    @property
+    def sums(self) -> int:
+        """How many of them are no jobs, but sum what many used."""
+        return int(np.count_nonzero(_is_sum(self.review)[self.places]))
+
+    @property
+    def text(self) -> str:
+        """How many there are, in words."""
+        return rows_text(len(self), self.sums)
 
     @property
     def with_steps(self) -> list[int]:
@@ -135,7 +149,7 @@ class ReviewJobs(Sequence[JobSummary]):
         return self._added("tokens")
 
     def _added(self, name: str) -> Floats:
-        keep = inside(self.review, self.days) & (self.review.owner != NOBODY)
+        keep = inside(self.review, self.days) & (self.review.owner >= 0)
         values: Floats = getattr(self.review.rows, name)[keep]
         count = len(self.review.base.jobs)
         added = np.bincount(self.review.owner[keep], weights=values, minlength=count)
@@ -204,6 +218,11 @@ _NO_HOURS = Measure.missing("GPU-hours", NO_STEPS, level=Level.LOG)
 _NO_USD = Measure.missing("USD", NO_STEPS, level=Level.LOG)
 
 
+def _is_sum(review: Review) -> Flags:
+    """[J] which rows are no jobs, but sum what many used."""
+    return np.fromiter((bool(job.get("is_sum")) for job in review.base.jobs), np.bool_)
+
+
 def _in_period(review: Review, days: Days | None, held: Ints) -> Ints:
     """Places of the jobs that held devices in the period, or started in it and nobody knows."""
     base = review.base
@@ -243,13 +262,14 @@ def showback(jobs: ReviewJobs, level: str) -> tuple[ShowbackRow, ...]:
         sums = np.bincount(group, weights=values[at].astype(np.float64), minlength=count)
         return [float(value) for value in sums]
 
-    held = np.zeros(count, dtype=np.int64)
-    np.add.at(held, group, jobs.held_us[at])
+    held = int_sums(group, jobs.held_us[at], count)
     known = added(review.base.hours_known)
     priced = added(jobs.unpriced_us == 0)
     usd, back, told = added(jobs.usd), added(jobs.recover_usd), added(jobs.told_us > 0)
+    worth = added((jobs.told_us > 0) & (jobs.unpriced_us < np.maximum(jobs.held_us, 1)))
     unpriced = added(jobs.unpriced_us)
     sizes = np.bincount(group, minlength=count).tolist()
+    sums = added(_is_sum(review))
     rows = []
     for k, name in enumerate(names):
         if not sizes[k]:
@@ -265,11 +285,12 @@ def showback(jobs: ReviewJobs, level: str) -> tuple[ShowbackRow, ...]:
         recover = Measure.missing("USD", NO_STEPS)
         if told[k]:
             recover = (
-                _some(back[k], "USD", told[k], sizes[k], "steps")
-                if money
-                else Measure.missing("USD", why)
+                _some(back[k], "USD", worth[k], sizes[k], "steps")
+                if money and worth[k]
+                else Measure.missing("USD", review.no_price if money else why)
             )
-        rows.append(ShowbackRow(name or unstated(level), sizes[k], hours, spend, recover))
+        counted = None if sums[k] else sizes[k]
+        rows.append(ShowbackRow(name or unstated(level), counted, hours, spend, recover))
     rows.sort(key=lambda row: (-(row.gpu_hours.value or 0.0), row.name))
     return tuple(rows)
 
@@ -289,8 +310,18 @@ def unallocated(review: Review, days: Days | None) -> ShowbackRow:
         hours, usd = Measure.missing("GPU-hours", NO_BILL), Measure.missing("USD", NO_BILL)
     else:
         own = inside(review, days) & (review.owner == NOBODY)
-        held = int(review.rows.held_us[own].sum())
+        held = int_sum(review.rows.held_us[own])
         hours = Measure(held / GPU_US_PER_HOUR, "GPU-hours", level=Level.LOG)
         usd = Measure(float(review.rows.usd[own].sum()), "USD", level=Level.LOG)
     none = Measure.missing("USD", "no job ran, so nothing waited")
     return ShowbackRow(HELD_BY_NONE, 0, hours, usd, none)
+
+
+def unmatched(review: Review, days: Days | None) -> ShowbackRow | None:
+    """What was charged for what no job is known to have used; None where nothing was."""
+    own = inside(review, days) & (review.owner == OTHER)
+    if not own.any():
+        return None
+    hours = Measure.missing("GPU-hours", "the charge does not tell of a device of a job")
+    usd = Measure(float(review.rows.usd[own].sum()), "USD", level=Level.LOG)
+    return ShowbackRow(UNMATCHED, 0, hours, usd, Measure.missing("USD", "no job used it"))

@@ -62,6 +62,8 @@ class FixFirst:
     worth_usd: Measure
     worth_gpu_hours: Measure
     per_day_usd: Measure
+    is_most: bool = False
+    """No more than that can come back, and it is not known how much does."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class AnomalyRow:
     owner: str | None
     """Of the job that moved it most."""
     state: str
-    """``open`` if its last day is the newest one, else ``over``."""
+    """``open`` if its last day is the newest one, else ``past``."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,8 @@ class ShowbackRow:
     """What one team, project, cluster or owner held and cost."""
 
     name: str
-    jobs: int
+    jobs: int | None
+    """None where a source sums jobs: how many there were is not known."""
     gpu_hours: Measure
     spend_usd: Measure
     recoverable_usd: Measure

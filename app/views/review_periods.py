@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import numpy as np
 
 from steptax.app.compute.budget import Day, Period
 from steptax.app.compute.compared import Days, Delta, newest, reference_of
-from steptax.app.compute.job_days import UNDATED
+from steptax.app.compute.exact import int_sum
+from steptax.app.compute.job_days import OTHER, UNDATED
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.review_totals import Totals, figures
 from steptax.app.compute.rows import Flags, Ints
@@ -19,9 +20,10 @@ from steptax.app.format import format_value
 from steptax.app.views.executive_models import PeriodRow
 from steptax.app.views.review_models import WeekRow
 from steptax.app.views.review_money import Review
+from steptax.app.views.stated_months import NO_MONTH, in_time, stated_month
+from steptax.app.words import count_text, day_text
 
 _EPOCH = date(1970, 1, 1)
-UNKNOWN_PERIOD = "unknown"
 #: Weeks of a trend; the ones before them are left to the files.
 MAX_WEEKS = 156
 
@@ -68,7 +70,7 @@ class Periods:
             return ""
         there = (self.reference.last - begin).days + 1
         return (
-            f"the record begins on {begin:%d %b %Y}, so of the {self.reference.count:,} days "
+            f"the record begins on {day_text(begin)}, so of the {self.reference.count:,} days "
             f"compared with only {there:,} are in it"
         )
 
@@ -106,7 +108,11 @@ def read_periods(
 
 def inside(review: Review, days: Days | None) -> Flags:
     """Rows of the review in ``days``; all for None, those without a date too."""
-    place = review.rows.day
+    return inside_days(review.rows.day, days)
+
+
+def inside_days(place: Ints, days: Days | None) -> Flags:
+    """Which days [N] since 1970 are among ``days``; all for None."""
     if days is None:
         return np.ones(len(place), dtype=np.bool_)
     return (place >= day_of(days.first)) & (place <= day_of(days.last))
@@ -151,7 +157,7 @@ def weeks(review: Review, days: Days | None, budgets: Mapping[date, float]) -> l
                 len(own),
                 _week_figures(review, totals),
                 sum(planned) if planned else None,
-                "" if len(own) == 7 else f"{len(own)} days of it",
+                "" if len(own) == 7 else f"{count_text(len(own), 'day')} of it",
             )
         )
     return found
@@ -169,23 +175,34 @@ def daily(review: Review, keep: Flags, period: Period, today: date) -> tuple[Day
     bins = np.where(own, place - first, -1)
     there = np.bincount(bins[own], minlength=last - first + 1)
     found = []
-    for k, totals in enumerate(review.rows.by_bin(bins, last - first + 1)):
+    by_day = review.rows.by_bin(bins, last - first + 1)
+    beside = own & (review.owner == OTHER)
+    other = np.bincount(bins[beside], weights=review.rows.usd[beside], minlength=last - first + 1)
+    tells_steps = any(totals.has_steps for totals in by_day)
+    for k, totals in enumerate(by_day):
         if not there[k]:
             continue
         made = figures(totals, review.no_price)
         usd = made["cost_usd"].value
+        low = high = None
+        if tells_steps and totals.billed_us:
+            low = totals.step_us / totals.billed_us
+            high = min((totals.step_us + totals.open_us) / totals.billed_us, 1.0)
         found.append(
             Day(
                 date_of(first + k),
                 None if usd is None else round(usd, 2),
                 made["goodput_ratio"].value,
+                low,
+                high,
+                round(float(other[k]), 2),
             )
         )
     return tuple(found)
 
 
 def months(review: Review, days: Days | None) -> tuple[PeriodRow, ...]:
-    """GPU-hours by month, split by time; of jobs without dates as their source states it."""
+    """GPU-hours by month, split by time; of jobs without dates as their record states it."""
     base, rows = review.base, review.rows
     keep = inside(review, days) & (review.owner >= 0)
     dated = keep & (rows.day != UNDATED)
@@ -195,43 +212,29 @@ def months(review: Review, days: Days | None) -> tuple[PeriodRow, ...]:
     for number in np.unique(month).tolist():
         own = month == number
         name = str(np.datetime64(number, "M"))
-        held[name] = int(rows.held_us[dated][own].sum())
+        held[name] = int_sum(rows.held_us[dated][own])
         jobs[name] = len(np.unique(review.owner[dated][own]))
     unknown: dict[str, int] = {}
     if days is None:
         placed = np.zeros(len(base.jobs), dtype=np.bool_)
         placed[review.owner[dated]] = True
         for k in np.flatnonzero(~placed).tolist():
-            name = stated_period(base.jobs[k])
+            name = stated_month(base.jobs[k]) or NO_MONTH
             jobs[name] = jobs.get(name, 0) + 1
             if base.hours_known[k]:
                 held[name] = held.get(name, 0) + int(base.held_us[k])
             else:
                 unknown[name] = unknown.get(name, 0) + 1
+    summed = {stated_month(job) or NO_MONTH for job in base.jobs if job.get("is_sum")}
     return tuple(
         PeriodRow(
             name,
-            jobs[name],
+            None if name in summed else jobs[name],
             held[name] / 3.6e9 if name in held else None,
             unknown.get(name, 0),
         )
-        for name in sorted(jobs, key=_order)
+        for name in sorted(jobs, key=in_time)
     )
-
-
-def stated_period(job: Mapping[str, object]) -> str:
-    """The month in which a job started, else as its source states it."""
-    start = job.get("start_us")
-    if isinstance(start, int) and start > 0:
-        return datetime.fromtimestamp(start / 1e6, UTC).strftime("%Y-%m")
-    return str(job.get("period") or UNKNOWN_PERIOD)
-
-
-def _order(period: str) -> tuple[int, int, str]:
-    """Bare numbers as numbers (2 before 12), dates as text, the unknown last."""
-    if period == UNKNOWN_PERIOD:
-        return 2, 0, period
-    return (0, int(period), period) if period.isdecimal() else (1, 0, period)
 
 
 def sparks(rows: Sequence[WeekRow], name: str, newest_weeks: int = 26) -> tuple[float | None, ...]:

@@ -17,6 +17,7 @@ from steptax.app.views.learning import learning_view
 from steptax.app.views.review_jobs import ReviewJobs
 from steptax.app.views.review_models import ForecastRow, LearningRow
 from steptax.app.views.workspace import Workspace
+from steptax.app.words import day_text
 
 #: Jobs whose learning is worked out, largest first: each takes a fraction of a second.
 LISTED = 10
@@ -157,4 +158,4 @@ def _ends_at(newest_us: int, left: Measure) -> str:
         datetime.fromtimestamp((newest_us + bound * _US_PER_HOUR) / 1e6, UTC)
         for bound in (left.low, left.high)
     )
-    return f"{text} UTC ({low:%d %b %H:%M} to {high:%d %b %H:%M})"
+    return f"{text} UTC ({day_text(low)} {low:%H:%M} to {day_text(high)} {high:%H:%M})"

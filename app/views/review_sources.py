@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from steptax.app.format import format_age, format_moment
+from steptax.app.lake.unheard import unheard
 from steptax.app.views.liveness import SILENT_S
 from steptax.app.views.review_models import EmptyPeriod, SilentSource
 from steptax.app.views.workspace import Workspace
@@ -33,6 +34,8 @@ CONNECT = (
 
 def silent_sources(ws: Workspace, now_us: int) -> tuple[SilentSource, ...]:
     """Watched sources, regular imports and recorders of jobs that are silent, longest first.
+
+    An address that is followed is silent as soon as it does not answer, also if it never did.
 
     Files that come from one folder again and again, as an export does every night, are one source.
     """
@@ -65,6 +68,11 @@ def silent_sources(ws: Workspace, now_us: int) -> tuple[SilentSource, ...]:
         if age_s > late_s:
             often = "" if usual is None else f", every {format_age(usual)} before"
             found.append(_silent(names[key], last, f"it last told something then{often}"))
+    late = {one.name for one in found}
+    for note in unheard(ws.lake):
+        if note.source not in late:
+            why = f"it does not answer: {note.error}"
+            found.append(_silent(note.source, note.since_us, why))
     for job_id in ws.lake.live_job_ids():
         beats = [b for b in ws.lake.heartbeats(job_id) if b["state"] == "running"]
         last = max((b["ts_us"] for b in beats), default=now_us)

@@ -8,8 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from steptax.app.compute.exact import int_sum, int_sums
 from steptax.app.compute.goodput import GPU_US_PER_HOUR
-from steptax.app.compute.job_days import NOBODY, UNDATED
+from steptax.app.compute.job_days import UNDATED
 from steptax.app.compute.rows import Flags, Floats
 from steptax.app.compute.spend_anomalies import (
     HISTORY_DAYS,
@@ -23,9 +24,11 @@ from steptax.app.compute.variance import Factors, price_volume_efficiency
 from steptax.app.compute.waterfall_groups import unstated
 from steptax.app.format import format_usd, format_value
 from steptax.app.views.fleet_groups import HELD_BY_NONE
+from steptax.app.views.review_jobs import OF_NO_JOB, UNMATCHED
 from steptax.app.views.review_models import AnomalyRow, VarianceView
-from steptax.app.views.review_money import Review
+from steptax.app.views.review_money import Review, of_owner
 from steptax.app.views.review_periods import Periods, date_of, day_of, inside
+from steptax.app.words import count_text
 
 #: Anomalies that are listed, newest first.
 LISTED = 50
@@ -35,7 +38,7 @@ _MEANINGS = {
     "price": "another price per GPU-hour on the same kind of device",
     "volume": "more or less work: hours in steps that count, or held where steps are not known",
     "efficiency": "paid GPU-hours per hour in steps that count",
-    "unallocated": "paid for and held by no job",
+    "unallocated": "paid for and held by no job, or for what no job is known to have used",
 }
 
 
@@ -92,13 +95,12 @@ def _factors(review: Review, keep: Flags) -> tuple[dict[str, Factors], Fraction,
     rows = review.rows
     priced = keep & (rows.unpriced_us == 0)
     kinds = review.base.groups("gpu_model")
-    of = np.append(kinds[0], -1)[review.owner] * 2 + (rows.has_steps > 0)
-    own = priced & (review.owner != NOBODY)
+    of = of_owner(kinds[0], -1, review.owner) * 2 + (rows.has_steps > 0)
+    own = priced & (review.owner >= 0)
     count = 2 * len(kinds[1])
-    held, stepped = (np.zeros(count, dtype=np.int64) for _ in range(2))
     usd = np.bincount(of[own], weights=rows.usd[own], minlength=count)
-    np.add.at(held, of[own], rows.held_us[own])
-    np.add.at(stepped, of[own], rows.step_us[own])
+    held = int_sums(of[own], rows.held_us[own], count)
+    stepped = int_sums(of[own], rows.step_us[own], count)
     found = {}
     for k in range(count):
         if held[k] or usd[k]:
@@ -108,15 +110,18 @@ def _factors(review: Review, keep: Flags) -> tuple[dict[str, Factors], Fraction,
                 Fraction(int(held[k]), GPU_US_PER_HOUR),
                 Fraction(int(stepped[k]), GPU_US_PER_HOUR) if k % 2 else None,
             )
-    idle = Fraction(float(rows.usd[priced & (review.owner == NOBODY)].sum()))
-    return found, idle, int(rows.unpriced_us[keep].sum())
+    idle = Fraction(float(rows.usd[priced & (review.owner < 0)].sum()))
+    return found, idle, int_sum(rows.unpriced_us[keep])
 
 
 # -- anomalies ------------------------------------------------------------------------------------
 
 
 class _Daily:
-    """Rows by day and team, in dollars or, without a price, GPU-hours; complete days only."""
+    """Rows by day and team, in dollars or, without a price, GPU-hours; complete days only.
+
+    Of a bill its days count, and what it has no cost for on them does not.
+    """
 
     def __init__(self, review: Review, today: date) -> None:
         rows = review.rows
@@ -124,7 +129,10 @@ class _Daily:
         # Of the newest day on record nobody knows whether all of it is.
         newest = int(rows.day[dated].max()) if dated.any() else 0
         dated &= rows.day < min(day_of(today), newest)
-        self.is_usd = bool(dated.any()) and not rows.unpriced_us[dated].any()
+        priced, within = dated & (rows.unpriced_us == 0), dated
+        billed = review.is_billed and len(np.unique(rows.day[priced])) > MIN_DAYS
+        self.is_usd = billed or (bool(dated.any()) and bool(priced[dated].all()))
+        dated = priced if self.is_usd else dated
         self.unit = "USD" if self.is_usd else "GPU-hours"
         self.review = review
         self.keep = dated
@@ -134,8 +142,9 @@ class _Daily:
         self.hours = rows.held_us / GPU_US_PER_HOUR
         self.amount = rows.usd if self.is_usd else self.hours
         codes, names = review.base.groups("team")
-        self.teams = [*(name or unstated("team") for name in names), HELD_BY_NONE]
-        self.team = np.append(codes, len(names))[review.owner]
+        self.teams = [*(name or unstated("team") for name in names), UNMATCHED, HELD_BY_NONE]
+        self.team = np.append(codes, len(names) + np.arange(2))[review.owner]
+        self.unpriced = within & ~dated & (self.day >= 0) & (self.day < self.count)
 
     def sums(self, values: Floats, keep: Flags) -> Floats:
         """[D] by day, NaN where no job held a device: that is unknown, not zero."""
@@ -150,11 +159,12 @@ class _Daily:
 
     def by_team(self) -> Floats:
         """[T, D] by team and day."""
-        flat = self.team[self.keep] * self.count + self.day[self.keep]
-        found = np.bincount(
-            flat, weights=self.amount[self.keep], minlength=len(self.teams) * self.count
-        )
-        return np.where(self.there, found.reshape(len(self.teams), self.count), np.nan)
+        flat, size = self.team * self.count + self.day, len(self.teams) * self.count
+        found = np.bincount(flat[self.keep], weights=self.amount[self.keep], minlength=size)
+        known = np.bincount(flat[self.keep], minlength=size) > 0
+        unknown = (np.bincount(flat[self.unpriced], minlength=size) > 0) & ~known
+        found = np.where(unknown, np.nan, found).reshape(len(self.teams), self.count)
+        return np.where(self.there, found, np.nan)
 
 
 def anomaly_rows(
@@ -164,7 +174,8 @@ def anomaly_rows(
     daily = _Daily(review, today)
     if daily.count <= MIN_DAYS:
         return (), (
-            f"{daily.count} days are on record: more than {MIN_DAYS} complete ones are needed to "
+            f"{count_text(daily.count, 'day')} on record: more than {MIN_DAYS} complete ones are "
+            "needed to "
             f"tell an anomaly. Rule: {RULE}"
         )
     everything = np.ones(len(daily.day), dtype=np.bool_)
@@ -174,8 +185,8 @@ def anomaly_rows(
         ("all jobs", None, one) for one in anomalies(whole)
     ]
     usual = float(np.nanmedian(whole))
-    for k, name in enumerate(daily.teams if len(daily.teams) > 2 else ()):  # one team is all jobs
-        scope = f"team {name}" if name != HELD_BY_NONE else name
+    for k, name in enumerate(daily.teams if len(daily.teams) > 3 else ()):  # one team is all jobs
+        scope = name if name in OF_NO_JOB else f"team {name}"
         found += [
             (scope, k, one)
             for one in anomalies(by_team[k])
@@ -224,7 +235,7 @@ def _row(daily: _Daily, scope: str, one: Anomaly, usual: _Usual, team: int | Non
         daily.unit,
         driver,
         owner,
-        "open" if one.last == daily.count - 1 else "over",
+        "open" if one.last == daily.count - 1 else "past",
     )
 
 
@@ -248,7 +259,7 @@ def _driver(daily: _Daily, one: Anomaly, usual: _Usual, team: int | None) -> tup
         moved = usual.by_team[:, days].sum(axis=1) - expected
         team = int(np.argmax(moved * np.sign(one.impact)))
         name = daily.teams[team]
-        said = f"{'team ' if name != HELD_BY_NONE else ''}{name} {_signed(moved[team], daily.unit)}"
+        said = f"{'' if name in OF_NO_JOB else 'team '}{name} {_signed(moved[team], daily.unit)}"
     job, owner = _job(daily, one, team)
     return ", ".join(part for part in (said, job) if part), owner
 
@@ -256,7 +267,7 @@ def _driver(daily: _Daily, one: Anomaly, usual: _Usual, team: int | None) -> tup
 def _job(daily: _Daily, one: Anomaly, team: int) -> tuple[str, str | None]:
     """The job of a team that moved most against its own mean day, of the days before."""
     length = one.last - one.first + 1
-    mine = daily.keep & (daily.team == team) & (daily.review.owner != NOBODY)
+    mine = daily.keep & (daily.team == team) & (daily.review.owner >= 0)
     now = mine & (daily.day >= one.first) & (daily.day <= one.last)
     before = mine & (daily.day < one.first) & (daily.day >= one.first - HISTORY_DAYS)
     jobs = len(daily.review.base.jobs)

@@ -21,9 +21,9 @@ from steptax.app.metrics import check_metrics
 from steptax.app.views.bill import tokens_per_step
 from steptax.app.views.extent import step_summary
 from steptax.app.views.job_metrics import job_metrics
+from steptax.app.views.job_price import job_price
 from steptax.app.views.load import LoadedJob
 from steptax.app.views.models import Price, Window
-from steptax.app.views.price import price_view
 from steptax.app.views.side_by_side_load import Part, load_part
 from steptax.app.views.side_by_side_text import reason_text, verdict_text
 from steptax.app.views.workspace import Workspace
@@ -59,6 +59,8 @@ class Side:
     """[S] of the used steps."""
     usd_per_1000: Measure
     """Of a thousand steps."""
+    price: Price
+    """Of its job."""
 
     @property
     def label(self) -> str:
@@ -94,8 +96,13 @@ class SideBySide:
     pairs: tuple[MetricPair, ...]
     differs: tuple[tuple[str, str, str], ...]
     """Fields of the jobs that are not equal: name, A, B."""
-    price: Price
     warnings: tuple[str, ...]
+
+    @property
+    def price_text(self) -> str:
+        """Whose price each side has; said once where it is the same."""
+        a, b = self.a.price.basis, self.b.price.basis
+        return a if a == b else f"A: {a}; B: {b}"
 
     def as_json(self) -> dict[str, Any]:
         """As the command prints it."""
@@ -116,6 +123,8 @@ class SideBySide:
                     "last_step": side.window.last_step,
                     "straggler": side.culprit,
                     "metrics": side.metrics,
+                    "price": side.price.basis,
+                    "usd_per_1000_steps": side.usd_per_1000,
                 }
                 for name, side in (("a", self.a), ("b", self.b))
             },
@@ -126,7 +135,7 @@ class SideBySide:
 def side_by_side(
     ws: Workspace, a: Part, b: Part, *, price: Decimal | None, price_note: str | None = None
 ) -> SideBySide:
-    """Compare ``b`` with ``a``.
+    """Compare ``b`` with ``a``, each at the price of its job (``job_price``).
 
     Raises NotFoundError for an unknown job or one without such steps; UserError for two equal
     parts, and for times that cannot be set against each other.
@@ -137,13 +146,15 @@ def side_by_side(
             where=a.text,
             hint=f"name two jobs, or two periods of one: {a.job_id}@0-99 {a.job_id}@100-199",
         )
-    cost = price_view(price, price_note)
     first, second = load_part(ws, a), load_part(ws, b)
     if first.matrix.time_is_relative != second.matrix.time_is_relative:
         raise UserError(
             "one side has normalised times, the other real ones", where=f"{a.text}, {b.text}"
         )
-    left, right = _side(a, first, cost), _side(b, second, cost)
+    left, right = (
+        _side(part, loaded, job_price(ws, part.job_id, price, price_note))
+        for part, loaded in ((a, first), (b, second))
+    )
     same_run = a.job_id == b.job_id
     repeats = Spread(0, None) if same_run else _repeats(ws, [first.job, second.job])
     found = contrast(_pace(first, left), _pace(second, right), same_run=same_run, repeats=repeats)
@@ -157,7 +168,6 @@ def side_by_side(
         reason_text(left.metrics, right.metrics, left.usd_per_1000, right.usd_per_1000),
         tuple(_pair(name, left.metrics[name], right.metrics[name]) for name in _METRICS),
         differs,
-        cost,
         tuple(_notes(left, right, bool(differs) and not found.per_token)),
     )
 
@@ -193,6 +203,7 @@ def _side(part: Part, loaded: LoadedJob, price: Price) -> Side:
         metrics["window_usd"].map(
             lambda usd: usd * 1000 / len(loaded.matrix.steps), "USD", "steps"
         ),
+        price,
     )
 
 

@@ -61,7 +61,7 @@ def read_part(text: str, where: str) -> Part:
 
 def load_part(ws: Workspace, part: Part) -> LoadedJob:
     """The rank rows of ``part``; NotFoundError for an unknown job or one without such steps."""
-    job = ws.job(part.job_id)
+    job = _job(ws, part)
     span = step_span(ws, part.job_id)
     if not span["row_count"]:
         return _load_ops(ws, part, job)
@@ -84,6 +84,21 @@ def load_part(ws: Workspace, part: Part) -> LoadedJob:
     rows = ws.engine.run("step_rows", job_id=part.job_id, first_step=first, last_step=last)
     window = Window(first, last, int(numbers[0]), int(numbers[-1]), note)
     return from_rows(job, rows, places, span, window)
+
+
+def _job(ws: Workspace, part: Part) -> dict[str, Any]:
+    """The row of the job; where its name ends in what may be mistyped steps, that is said."""
+    try:
+        return ws.job(part.job_id)
+    except NotFoundError:
+        job_id, sign, steps = part.job_id.rpartition("@")
+        if not sign:
+            raise
+        raise UserError(
+            f"expected steps as FIRST-LAST after @, found {steps!r}",
+            where=part.text,
+            hint=f"for example {job_id}@0-119, {job_id}@120- or {job_id}@-119, both ends included",
+        ) from None
 
 
 def _load_ops(ws: Workspace, part: Part, job: dict[str, Any]) -> LoadedJob:

@@ -1,6 +1,6 @@
 """What was worked out of each job, kept beside the lake, so that a new process need not do it.
 
-    derived/<kind>/<time>-<random>.parquet       job_id, key, value
+    derived/<kind>/<time>-<random>.parquet       job_id, key, value; without job_id a shared part
     derived/queries/<query>.parquet              rows of a query about many jobs
 
 A value counts while its ``key`` is what it was made of: the job's record, its segments, and the
@@ -16,7 +16,7 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from steptax.app.lake import Lake
 from steptax.app.lake.rollups import write_rollup
-from steptax.app.views.stored_codec import Codec
+from steptax.app.views.stored_codec import Codec, references
 from steptax.app.views.workspace import Workspace
 
 logger = logging.getLogger("steptax.stored")
@@ -56,12 +56,15 @@ class Stored(Generic[T]):
         if not keys:
             return found
         wanted = {job_id: _of_program(key) for job_id, key in keys.items()}
-        for job_id, key, value in _rows(self._files(ws.lake)):
-            if wanted.get(job_id) == key:
-                try:
-                    found[job_id] = self._codec.of_text(value)
-                except Exception:  # damaged, or by a hand: it is worked out anew
-                    logger.warning("what is stored of job %s cannot be read", job_id)
+        for path in self._files(ws.lake):
+            rows, shared = _read(path)
+            reader = self._codec.reader(shared)
+            for job_id, key, value in rows:
+                if wanted.get(job_id) == key:
+                    try:
+                        found[job_id] = reader.of_text(value)
+                    except Exception:  # damaged, or by a hand: it is worked out anew
+                        logger.warning("what is stored of job %s cannot be read", job_id)
         return found
 
     def keep(self, ws: Workspace, values: Mapping[str, tuple[str, T]]) -> None:
@@ -71,16 +74,21 @@ class Stored(Generic[T]):
         """
         if not values or ws.lake.scope:
             return
-        rows = []
-        for job_id, (key, value) in values.items():
-            with contextlib.suppress(TypeError):
-                rows.append((job_id, _of_program(key), self._codec.to_text(value).decode()))
+        texts, shared = self._codec.to_texts(value for _, value in values.values())
+        rows = {
+            job_id: (job_id, _of_program(key), text)
+            for (job_id, (key, _)), text in zip(values.items(), texts, strict=True)
+            if text is not None
+        }
         old = self._files(ws.lake)
         if len(old) >= MOST_FILES:
-            newest = {row[0]: row for row in _rows(old)}
-            rows = list((newest | {row[0]: row for row in rows}).values())
+            files = [_read(path) for path in old]
+            rows = {row[0]: row for own, _ in files for row in own} | rows
+            every = {name: part for _, own in files for name, part in own.items()} | shared
+            shared = references((text for *_, text in rows.values()), every)
         name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.parquet"
-        columns = {name: [row[k] for row in rows] for k, name in enumerate(_COLUMNS)}
+        told = [*rows.values(), *((None, key, part) for key, part in shared.items())]
+        columns = {name: [row[k] for row in told] for k, name in enumerate(_COLUMNS)}
         with contextlib.suppress(OSError):
             write_rollup(self._folder(ws.lake) / name, pa.table(columns))
             if len(old) >= MOST_FILES:
@@ -95,13 +103,15 @@ class Stored(Generic[T]):
         return sorted(self._folder(lake).glob("[0-9]*.parquet"))
 
 
-def _rows(paths: Iterable[Path]) -> Iterable[tuple[str, str, str]]:
-    for path in paths:
-        try:
-            rows = pq.read_table(path, columns=list(_COLUMNS))
-        except (OSError, pa.ArrowException):  # merged into another one just now, or damaged
-            continue
-        yield from zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True)
+def _read(path: Path) -> tuple[list[tuple[str, str, str]], dict[str, str]]:
+    """Rows of a file, and the parts that they share."""
+    try:
+        table = pq.read_table(path, columns=list(_COLUMNS))
+    except (OSError, pa.ArrowException):  # merged into another one just now, or damaged
+        return [], {}
+    rows = list(zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True))
+    shared = {key: value for job_id, key, value in rows if job_id is None}
+    return [row for row in rows if row[0] is not None], shared
 
 
 def stored_rows(ws: Workspace, query: str, tables: Sequence[str]) -> pa.Table:

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_share, format_value
+from steptax.app.views.models import Price
 from steptax.app.views.price import price_view
 from steptax.app.views.trace_fixes import rail_fixes
 from steptax.app.views.trace_gantt import trace_step
@@ -54,9 +55,14 @@ __all__ = [
 
 
 def trace_view(
-    job: TraceJob, price: Decimal | None = None, *, price_note: str | None = None
+    job: TraceJob, price: Decimal | Price | None = None, *, price_note: str | None = None
 ) -> TraceView:
-    """Everything that is shown of ``job`` at ``price`` in USD per GPU-hour."""
+    """Everything that is shown of ``job`` at ``price`` in USD per GPU-hour.
+
+    A job of a lake has a price of its own (``job_price``), which says whose it is.
+    """
+    cost = price if isinstance(price, Price) else price_view(price, price_note)
+    price = cost.usd_per_gpu_hour
     result, coarse = job.result, job.coarse
     bars, note = dp_bars(job)
     workers, count = worker_lines(job)
@@ -78,7 +84,7 @@ def trace_view(
         sentence=_sentence(job, worth, step, ideal_step, doubts),
         reliable=reliable,
         doubts=doubts,
-        price=price_view(price, price_note),
+        price=cost,
         steps_note=job.steps_note,
         S=result.S,
         waste=result.waste,

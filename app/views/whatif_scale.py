@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from steptax.app.compute.scaling import MAX_REACH, Extrapolation, extrapolate
 from steptax.app.errors import UserError
 from steptax.app.format import format_share
+from steptax.app.views.kept import OfView
 from steptax.app.views.whatif_curves import doubled
 from steptax.app.views.whatif_job import JobInputs
 from steptax.app.views.whatif_models import Curve, Line
 
 _REPLICATES = 100
+_curves = OfView(1)
 
 
-@lru_cache(maxsize=8)
 def scale_curve(source: JobInputs) -> Curve | None:
     """Slowest rank / mean rank from the job's own size to 64 times it; None without its work.
 
     Beyond 64 times the ranks seen nothing is said.
     """
+    return _curves.get(source, "scale", lambda: _curve(source))
+
+
+def _curve(source: JobInputs) -> Curve | None:
     if source.work_us is None or source.work_us.shape[1] < 2:
         return None
     ranks = source.work_us.shape[1]

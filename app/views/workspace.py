@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from steptax.app.errors import NotFoundError
 from steptax.app.lake import Lake, ScopedLake, lake_at
 from steptax.app.lake.commits import Commit
@@ -41,6 +43,7 @@ class Workspace:
     def jobs(self) -> list[dict[str, Any]]:
         """Job rows, newest start first; jobs without a record of their own come last.
 
+        What no job of the lake tells is in no row: ``get`` gives None for it.
         The rows are shared with every other reader: they must not be changed.
         """
         key = self.key, self.lake.version("jobs")
@@ -52,7 +55,7 @@ class Workspace:
     def _listed(self) -> list[dict[str, Any]]:
         found = self.engine.run("job_list")
         with building():
-            return python_rows(found)
+            return python_rows(_without_blanks(found))
 
     def job_ids(self) -> list[str]:
         """Ids of all jobs: those with per-rank steps first, in each part newest start first."""
@@ -94,19 +97,28 @@ class Workspace:
         return [c for c in found if job_id is None or job_id in c.detail.get("job_ids", ())]
 
 
+def _without_blanks(rows: pa.Table) -> pa.Table:
+    """``rows`` less the columns without any value: most lakes fill a third, and rows are many."""
+    names = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
+    return rows.select(names)
+
+
 def open_workspace(
     lake: Path | str | None = None,
     *,
     teams: Iterable[str] | None = None,
     engine: EngineName | None = None,
     master: str | None = None,
+    bill_rules: Path | None = None,
 ) -> Workspace:
     """Open the lake that is named, or the installation's; NotFoundError where there is none.
 
-    ``engine`` and ``master`` are else the installation's. With ``teams`` nothing but what those
-    teams may see is in it, whatever is asked.
+    ``engine``, ``master`` and ``bill_rules`` are else the installation's. With ``teams`` nothing
+    but what those teams may see is in it, whatever is asked.
     """
     settings = Settings()
+    if bill_rules is not None:
+        settings = settings.model_copy(update={"bill_rules": bill_rules})
     root = lake if lake is not None else settings.lake
     store = lake_at(root) if teams is None else ScopedLake(root, teams)
     engine = engine or settings.engine

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.errors import UserError
 from steptax.app.whatif.analysis import Analysis
 from steptax.app.whatif.arrays import median
@@ -236,11 +237,11 @@ def rebalance_sequences(analysis: Analysis, squares: Floats, price: Price = None
     r2 = explained / total if total > 0 else 0.0
     if r2 < _LEAST_R2:
         raise UserError(
-            f"squared lengths explain {r2:.0%} of how micro-batches differ",
+            f"squared lengths explain {spoken_ratio(r2)} of how micro-batches differ",
             where="squares",
             hint="look for another cause",
         )
-    question = f"sequences are dealt evenly ({r2:.0%} of the spread is theirs)"
+    question = f"sequences are dealt evenly ({spoken_ratio(r2)} of the spread is theirs)"
     return ask(analysis, [(question, lambda: out)], price)[0]
 
 

@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from steptax.app.compute.measure import Level, Measure
+from steptax.app.compute.spoken import spoken_ratio
+from steptax.app.format import format_share
 from steptax.app.whatif.analysis import SLOWEST_SHARE
 from steptax.app.whatif.errors import GraphError
 from steptax.app.whatif.findings import Findings
@@ -168,18 +170,18 @@ def result_of(analysis: GenericAnalysis, price: Decimal | float | None = None) -
     doubts = []
     if error > MOST_ERROR:
         doubts.append(
-            f"simulated and measured steps differ by {error:.1%}, more than {MOST_ERROR:.0%}: "
-            "no verdict"
+            f"simulated and measured steps differ by {format_share(error)}, more than "
+            f"{spoken_ratio(MOST_ERROR)}: no verdict"
         )
     if analysis.replay_error_ratio > MOST_ERROR:
         doubts.append(
             "the model fed with its own measurements is off by "
-            f"{analysis.replay_error_ratio:.1%} in a step: the dependencies are others"
+            f"{format_share(analysis.replay_error_ratio)} in a step: the dependencies are others"
         )
     if model.clamped_ratio > MOST_ERROR:
         doubts.append(
-            f"{model.clamped_ratio:.0%} of the communications end before all of their ranks have "
-            "started: they are matched wrongly, or clocks are off"
+            f"{spoken_ratio(model.clamped_ratio)} of the communications end before all of their "
+            "ranks have started: they are matched wrongly, or clocks are off"
         )
     if model.absent:
         doubts.append(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.errors import InputError
 from steptax.app.whatif.errors import GraphError
 from steptax.app.whatif.findings import DroppedStep, Findings
@@ -146,8 +147,8 @@ def prepare_generic(
     if clocks.residual_s is not None and clocks.residual_s > _MOST_DISAGREEMENT * length:
         raise GraphError(
             f"ranks see the same collectives end {clocks.residual_s * 1e3:.3g} ms apart even with "
-            f"their clocks corrected, more than {_MOST_DISAGREEMENT:.0%} of a step: they are "
-            "matched wrongly, or clocks drift",
+            f"their clocks corrected, more than {spoken_ratio(_MOST_DISAGREEMENT)} of a step: "
+            "they are matched wrongly, or clocks drift",
             where="ops",
         )
     clamped = sum(p.clamped for p in plans)

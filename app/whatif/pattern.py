@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.whatif.analysis import Analysis
 from steptax.app.whatif.balance import SequenceSigns, sequence_signs
 from steptax.app.whatif.interval import half_width
@@ -90,8 +91,8 @@ def pattern_of_shares(result: WhatIfResult) -> Pattern:
         "slow workers",
         share,
         holds,
-        f"Rank{'' if one else 's'} {named} account{'s' if one else ''} for {share.value:.0%} of "
-        "the loss.",
+        f"Rank{'' if one else 's'} {named} account{'s' if one else ''} for "
+        f"{spoken_ratio(share.value)} of the loss.",
     )
     if holds:
         return Pattern(PatternKind.WORKER, sign.text, _ADVICE["worker"], (), (sign,))
@@ -109,8 +110,8 @@ def find_pattern(analysis: Analysis) -> Pattern:
     worst = max(error, analysis.replay_error_ratio)
     if worst > MOST_ERROR:
         pattern = no_pattern(
-            f"the model is off by {worst:.0%} where {MOST_ERROR:.0%} are allowed, so its "
-            "dependencies are not this job's"
+            f"the model is off by {spoken_ratio(worst)} where {spoken_ratio(MOST_ERROR)} are "
+            "allowed, so its dependencies are not this job's"
         )
         return Pattern(pattern.kind, pattern.text, pattern.next_action, sequence=sequence)
     if loss_s <= noise_s or analysis.slowdown < analysis.threshold:

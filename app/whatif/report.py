@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from steptax.app.compute.measure import Level, Measure
+from steptax.app.compute.spoken import spoken_ratio
+from steptax.app.format import format_share
 from steptax.app.whatif.analysis import Analysis, Effect
 from steptax.app.whatif.findings import Findings
 from steptax.app.whatif.interval import BASIS, INPUTS, half_width, mean_measure, mean_measures
@@ -205,12 +207,13 @@ def _doubts(error: float, analysis: Analysis) -> list[str]:
     said = []
     if error > MOST_ERROR:
         said.append(
-            f"simulated and measured steps differ by {error:.1%}, more than {MOST_ERROR:.0%}: "
-            "no verdict"
+            f"simulated and measured steps differ by {format_share(error)}, more than "
+            f"{spoken_ratio(MOST_ERROR)}: no verdict"
         )
     if analysis.replay_error_ratio > MOST_ERROR:
         said.append(
-            f"the model fed with its own measurements is off by {analysis.replay_error_ratio:.1%} "
+            "the model fed with its own measurements is off by "
+            f"{format_share(analysis.replay_error_ratio)} "
             "in a step: the dependencies of this job are others"
         )
     if analysis.clamped_delays:

@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.peers import peer_median
+from steptax.app.compute.spoken import spoken_ratio
+from steptax.app.format import format_share
 from steptax.app.whatif.analysis import Analysis
 from steptax.app.whatif.arrays import median
 from steptax.app.whatif.balance import (
@@ -151,11 +153,14 @@ def _worker_sign(analysis: Analysis, workers: Sequence[Worker], share: float) ->
     one = len(ranks) == 1
     text = (
         f"{'One worker is' if one else 'Few workers are'} slow: {named} "
-        f"{'accounts' if one else 'account'} for {share:.0%} of the loss."
+        f"{'accounts' if one else 'account'} for {spoken_ratio(share)} of the loss."
     )
     if not holds:
         verb = "explains" if one else "explain"
-        text = f"No worker is slow alone: the slowest, {named}, {verb} {share:.0%} of the loss."
+        text = (
+            f"No worker is slow alone: the slowest, {named}, {verb} {spoken_ratio(share)} of "
+            "the loss."
+        )
     return Sign("worker", "slow workers", _strength(share), holds, text, cells)
 
 
@@ -169,9 +174,10 @@ def _stage_sign(analysis: Analysis, stage: int, share: float, beyond: str) -> Si
     holds = share >= MOST_OF_LOSS
     text = (
         f"Pipeline stage {stage}{last} has more to do than the others: it accounts for "
-        f"{share:.0%} of the loss."
+        f"{spoken_ratio(share)} of the loss."
         if holds
-        else f"Stages are balanced: stage {stage}{last} explains {share:.0%} of the loss{beyond}."
+        else f"Stages are balanced: stage {stage}{last} explains {spoken_ratio(share)} of the "
+        f"loss{beyond}."
     )
     if trace.shape[2] == 1:
         text += " With one data-parallel rank this may as well be a slow worker."
@@ -191,11 +197,11 @@ def _dp_sign(analysis: Analysis, dp: int, share: float, beyond: str) -> Sign:
     label = trace.dps[dp]
     holds = share >= MOST_OF_LOSS
     text = (
-        f"Data-parallel rank {label} is slow on all its stages: it accounts for {share:.0%} of "
-        "the loss."
+        f"Data-parallel rank {label} is slow on all its stages: it accounts for "
+        f"{spoken_ratio(share)} of the loss."
         if holds
-        else f"No data-parallel rank is slow as a whole: rank {label} explains {share:.0%} of the "
-        f"loss{beyond}."
+        else f"No data-parallel rank is slow as a whole: rank {label} explains "
+        f"{spoken_ratio(share)} of the loss{beyond}."
     )
     return Sign(
         "dp_rank",
@@ -221,14 +227,14 @@ def _sequence_sign(sequence: Sequence[SequenceSigns], share: float) -> Sign:
     varied = max(s.variation_ratio for s in told)
     found = (
         f"forward and backward time of a micro-batch correlate by {strongest.correlation:.2f} "
-        f"and micro-batches of a rank differ by {varied:.1%}"
+        f"and micro-batches of a rank differ by {format_share(varied)}"
     )
     text = (
-        f"Sequences are dealt unevenly: {found}; equal micro-batches return {share:.0%} of the "
-        "loss."
+        f"Sequences are dealt unevenly: {found}; equal micro-batches return {spoken_ratio(share)} "
+        "of the loss."
         if holds
         else f"Sequences are not the reason: {found}, where {UNEVEN_CORRELATION:g} and "
-        f"{UNEVEN_VARIATION:.0%} together would speak for it."
+        f"{spoken_ratio(UNEVEN_VARIATION)} together would speak for it."
     )
     return Sign("uneven-sequences", "uneven sequences", _strength(share), holds, text)
 
@@ -237,9 +243,9 @@ def _pause_sign(share: float) -> Sign:
     holds = share >= SOME_OF_LOSS
     text = (
         f"Forward passes are held up on single ranks while their backward passes are not, as by "
-        f"the interpreter's garbage collection: {share:.0%} of the loss."
+        f"the interpreter's garbage collection: {spoken_ratio(share)} of the loss."
         if holds
-        else f"Pauses of the interpreter explain {share:.0%} of the loss."
+        else f"Pauses of the interpreter explain {spoken_ratio(share)} of the loss."
     )
     return Sign("pauses", "pauses of the interpreter", _strength(share), holds, text)
 
@@ -251,12 +257,13 @@ def _rest_sign(analysis: Analysis, share: float, *, alone: bool) -> Sign:
         return Sign("elsewhere", title, _strength(share), False, "Nothing else is left to explain.")
     stays, rank = steadiest(analysis)
     moves = (
-        f"the slowest worker moves; most often it is rank {rank}, in {stays:.0%} of the steps"
+        f"the slowest worker moves; most often it is rank {rank}, in {spoken_ratio(stays)} of the "
+        "steps"
         if stays < _STAYS
-        else f"rank {rank} is the slowest worker in {stays:.0%} of the steps, but the others are "
-        "not far behind"
+        else f"rank {rank} is the slowest worker in {spoken_ratio(stays)} of the steps, but the "
+        "others are not far behind"
     )
-    lead = "Slowness" if alone else f"{share:.0%} of the loss"
+    lead = "Slowness" if alone else f"{spoken_ratio(share)} of the loss"
     text = f"{lead} is spread over the job: {moves}."
     return Sign("elsewhere", title, _strength(share), alone, text)
 

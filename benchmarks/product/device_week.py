@@ -259,12 +259,13 @@ def _equals_raw(engine: DuckEngine, day: list[dict[str, Any]]) -> bool:
             "device_samples", first_step=begin_us, last_step=begin_us + DAY_US - 1
         )
     ]
-    cursor = engine._connection.cursor()
-    raw = cursor.execute(
-        "SELECT gpu_uuid, count(*), sum(CAST(round(power_w * 1000) AS BIGINT)), max(temperature_c)"
-        " FROM read_parquet(?) WHERE host = ? AND ts_us >= ? AND ts_us < ? GROUP BY ALL",
-        [paths, host, begin_us, begin_us + DAY_US],
-    ).fetchall()
+    with engine._database.cursor() as cursor:
+        raw = cursor.execute(
+            "SELECT gpu_uuid, count(*), sum(CAST(round(power_w * 1000) AS BIGINT)), "
+            "max(temperature_c) "
+            "FROM read_parquet(?) WHERE host = ? AND ts_us >= ? AND ts_us < ? GROUP BY ALL",
+            [paths, host, begin_us, begin_us + DAY_US],
+        ).fetchall()
     told = {
         (r["gpu_uuid"], r["samples"], r["power_mw_sum"], r["temperature_mc_max"] / 1000)
         for r in day

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ HOUR_US = 3_600_000_000
 YEAR_US = 365 * 24 * HOUR_US
 PRICE = Decimal("2.13")
 RANKS, STEPS = 8, 60
+_PLACES = ("", "cluster-0-", "cluster-1-", "cluster-2-")
 SOURCE = "synthetic: fleet_year"
 STATES = ("completed", "failed", "cancelled", "timeout", "running")
 _SHARES = (0.66, 0.2, 0.1, 0.035, 0.005)
@@ -119,11 +121,13 @@ def _ranks(job: dict[str, Any], random: np.random.Generator) -> pa.Table:
 
 
 def _charges() -> pa.Table:
-    """What each host costs in each of thirteen times four weeks, eight devices at the price."""
+    """What each host costs in each of thirteen times four weeks, eight devices at the price.
+
+    The hosts are those that ranks name, and those that the scheduler names of jobs without ranks.
+    """
     month_us = YEAR_US // 13
-    keys = [
-        (f"cluster-{c}-node-{n:03d}", m) for c in range(3) for n in range(256) for m in range(13)
-    ]
+    hosts = [f"{place}node-{n:03d}" for place in _PLACES for n in range(256)]
+    keys = [(host, m) for host in hosts for m in range(13)]
     cost = (Decimal(8 * month_us) / HOUR_US * PRICE).quantize(Decimal("0.01"))
     return pa.table(
         {
@@ -192,6 +196,7 @@ def expected_usd(rows: pa.Table, chosen: np.ndarray[Any, np.dtype[np.bool_]]) ->
 def answer_of(root: Path, page: str) -> dict[str, Any]:
     """Seconds of what the ``executive`` or the ``fleet`` page asks for, in this process."""
     began = time.perf_counter()
+    import_module("pandas")  # every page and every table of a command has it
     from steptax.app.compute.fleet_states import size_class
     from steptax.app.views.budget import budget_view
     from steptax.app.views.executive import executive_view

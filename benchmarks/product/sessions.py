@@ -142,14 +142,17 @@ async def ask(
     job: str,
     fragment: str | None,
     read: Callable[[ForwardMsg], None],
+    more: str = "",
 ) -> dict[str, float]:
     """Ask for a page about ``job``, or for a part of it, and give what comes to ``read``.
+
+    ``more`` is what else stands in the address, from its ``&``.
 
     Returns the parts that are to be asked for again, and how often in seconds. TimeoutError where
     an answer takes longer than ``PATIENCE_S``.
     """
     question = BackMsg()
-    question.rerun_script.query_string = f"job={job}"
+    question.rerun_script.query_string = f"job={job}{more}"
     question.rerun_script.page_name = page
     if fragment is not None:
         question.rerun_script.fragment_id = fragment

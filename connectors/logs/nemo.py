@@ -20,7 +20,6 @@ _NEMO1 = re.compile(
     r"Epoch (?P<epoch>\d+):.*?\|\s*(?P<at>\d+)/(?P<total>\d+|\?)\s*\[(?P<rest>[^\]]*)\]"
 )
 _BAR_BEGINS = re.compile(r"Epoch \d+:.*\|\s*\d+/")
-_TIMING = ("train_step_timing in s", "train_step_timing")
 _MAX_DLLL = 1 << 16
 
 

@@ -81,7 +81,7 @@ def told(plan: Plan) -> str:
     """Where GPU-hours come from that the file does not state, for people; empty where nowhere."""
     terms = plan.terms.keys()
     if terms & {target.name for target in BY_STATE.values()}:
-        return "each row is one job per final state, which holds the GPU-time of that state"
+        return "each row sums many jobs: one row per final state, with the GPU-time of that state"
     if GPU_TIME.name in terms:
         return "GPU-hours are the GPU-time of each row"
     if RUN_TIME.name in terms and terms & {"world_size", DEVICES.name}:

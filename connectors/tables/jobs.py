@@ -99,7 +99,7 @@ class JobsConnector(TabularConnector):
     """Rows of ``jobs``, each from one row of a table."""
 
     kind = "jobs"
-    version = 3
+    version = 4
     title = "tables of jobs or of usage: CSV, TSV, JSON Lines (also .gz), Parquet"
     table = "jobs"
     targets = TARGETS
@@ -111,10 +111,11 @@ class JobsConnector(TabularConnector):
         "file has both; parts of devices (gpu_share) count as parts, and a job that waits held "
         "nothing. --map takes sums and differences, for a clock without a calendar too: "
         "run_time=end_time-start_time. A row that sums a fleet by final state (complete_gpu_time, "
-        "cancel_gpu_time, fail_gpu_time) is one job per state, called ID:STATE. "
+        "cancel_gpu_time, fail_gpu_time) is one row per state, called ID:STATE. "
         "Without a job_id a row is called by its file and line, so that a usage table can be "
-        "read. A row that is called a total, in whatever column names a job, a group or its month, "
-        "is not a job and is rejected. Targets:\n" + describe(TARGETS)
+        "read. Both are sums of the usage of many jobs: their hours count, and no jobs are counted "
+        "of them. A row that is called a total, in whatever column names a job, a group or its "
+        "month, is not a job and is rejected. Targets:\n" + describe(TARGETS)
     )
 
     def probe(self, source: Path, options: Options) -> Capabilities:
@@ -195,9 +196,17 @@ class JobsConnector(TabularConnector):
         _refuse_backwards(screen, values)
         values["time_basis"] = "wall"
         by_state = {s: screen.values(t) for s, t in device_hours.BY_STATE.items()}
-        parts = [_in_state(values, s, time) for s, time in by_state.items() if time is not None]
+        told = {s: time for s, time in by_state.items() if time is not None}
+        values["is_sum"] = True if told or _is_usage(plan) else None
+        parts = [_in_state(values, s, time) for s, time in told.items()]
         good = pa.concat_tables([screen.keep(part) for part in parts or [values]])
         return [Batch(self.table, good, screen.rejects(), (*plan.notes, *rows.notes, *notes))]
+
+
+def _is_usage(plan: Plan) -> bool:
+    """Whether rows say no more than who used how much: no job, no devices, no moment, no end."""
+    named = {"job_id", "name", "world_size", "state", "submit", "start", "end"}
+    return not plan.terms.keys() & named
 
 
 def _refuse_totals(screen: Screen) -> None:
@@ -223,7 +232,7 @@ def _of_those_that_ran(hours: Cells | None, state: Cells | None) -> Cells | None
 
 
 def _in_state(values: Mapping[str, Any], state: str, time_us: Cells) -> dict[str, Any]:
-    """The part of each row that is of jobs in ``state``, as a job of its own."""
+    """The part of each row that is of jobs in ``state``, as a row of its own."""
     ids = pc.binary_join_element_wise(values["job_id"].values, state, ":")
     job_id = Cells(ids, values["job_id"].null, values["job_id"].bad)
     hours = device_hours.hours_of(time_us)

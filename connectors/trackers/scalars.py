@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject, table
@@ -29,7 +32,6 @@ CANNOT = (
     "the ranks: a tracker is written by one process for all of them; the recorder or per-rank step "
     "times would tell who is slow"
 )
-_NOTHING = table("printed_metrics").arrow.empty_table().drop_columns(["source", "ingested_at_us"])
 NO_CLOCK = "no value has a time: the loss cannot be set against dollars"
 
 
@@ -61,6 +63,12 @@ class TrackerBatch(Batch):
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+@cache
+def _nothing() -> pa.Table:
+    """No rows; made when it is asked for, because empty columns make pyarrow import pandas."""
+    return table("printed_metrics").arrow.empty_table().drop_columns(["source", "ingested_at_us"])
+
+
 def tracker_batch(
     points: Iterable[Point | Writer],
     rejects: Iterable[Reject] = (),
@@ -71,7 +79,7 @@ def tracker_batch(
     """What ``parse`` gives: nothing of it is a row yet."""
     return TrackerBatch(
         "printed_metrics",
-        _NOTHING,
+        _nothing(),
         tuple(rejects),
         tuple(notes),
         points=tuple(points),
@@ -193,7 +201,7 @@ class TrackerRun(Run):
                 self._held.setdefault(point.tag, []).append((point, attempt))
             else:
                 rows.append(self._row(point, attempt, point.tag))
-        found = rows_of("printed_metrics", rows) if rows else _NOTHING
+        found = rows_of("printed_metrics", rows) if rows else _nothing()
         yield Batch("printed_metrics", found, batch.rejects, batch.notes)
 
     def close(self) -> Iterator[Batch]:
@@ -226,7 +234,7 @@ class TrackerRun(Run):
         if self._count and not self._times_us:
             notes.append(NO_CLOCK)
         self._held = {}
-        found = rows_of("printed_metrics", rows) if rows else _NOTHING
+        found = rows_of("printed_metrics", rows) if rows else _nothing()
         yield Batch("printed_metrics", found, notes=tuple(notes))
         if self._count:
             yield from self._about_job()

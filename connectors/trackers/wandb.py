@@ -51,7 +51,6 @@ from steptax.connectors.trackers.wandb_text import (
 from steptax.connectors.wholefile import read_json_whole
 
 _SUMMARY = "wandb-summary.json"
-_FOLDER_FILES = ("**/*.wandb", f"**/{_SUMMARY}")
 _HINT = "name a run-*.wandb, a wandb-summary.json, or a history exported as CSV or JSON Lines"
 
 

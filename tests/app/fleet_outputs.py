@@ -48,8 +48,15 @@ def check_everywhere(steptax: Steptax, folder: Path, want: Totals) -> None:
         dict(want.groups), abs=CENT
     )
     hours, cents = total["gpu_hours"], f"${total['usd']:,.2f}"
-    metrics = steptax("executive", *PRICE)["metrics"]
+    review = steptax("executive", *PRICE)
+    metrics = review["metrics"]
     fleet = steptax("fleet", *PRICE)
+    if want.level == "month":
+        held = {name: group["gpu_hours"] for name, group in groups.items()}
+        by_month = {row["name"]: row["gpu_hours"]["value"] for row in fleet["groups"]["month"]}
+        assert by_month == pytest.approx(held, rel=1e-12)
+        by_month = {row["period"]: row["gpu_hours"] for row in review["by_period"]}
+        assert by_month == pytest.approx(held, rel=1e-12)
     assert metrics["gpu_hours"]["value"] == pytest.approx(hours, rel=1e-12)
     assert fleet["gpu_hours"]["value"] == pytest.approx(hours, rel=1e-12)
     assert f"${metrics['spend_usd']['value']:,.2f}" == cents

@@ -322,7 +322,7 @@ def test_faults_of_the_rules_are_named(text: str, told: str, tmp_path: Path) -> 
 
 def test_a_share_that_fell_below_can_clear(tmp_path: Path) -> None:
     (rule,) = rules_of(tmp_path, '[[rule]]\nname="a"\nmetric="goodput_ratio"\nbelow=0.95').rules
-    assert rule.limit.clear == pytest.approx(0.975)
+    assert rule.limit().clear == pytest.approx(0.975)
 
 
 def test_secrets_are_read_late_and_from_closed_files(

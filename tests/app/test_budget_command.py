@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from steptax.app.views.budget import budget_view, set_budget
+from steptax.app.views.executive import executive_view
 from steptax.app.views.workspace import open_workspace
 
 Steptax = Callable[..., Any]
@@ -38,8 +39,8 @@ def test_a_budget_is_held_against_the_bill(fleet: Steptax, tmp_path: Path) -> No
     # 10 GPUs for 2 days and 5 for 3, at $2.
     assert view.spend.spent_usd.value == pytest.approx((480 + 360) * 2)
     assert view.spend.left_usd.value == pytest.approx(5000 - 1680)
-    # Complete days: 480, 720, 240, 240.
-    assert view.spend.at_end_usd.value == pytest.approx(1680 + 25 * 420)
+    # Complete days: 480, 720, 240, 240. It is noon: 25 days and a half are left.
+    assert view.spend.at_end_usd.value == pytest.approx(1680 + 25.5 * 420)
     assert view.budget_usd == 5000
     assert "of $5,000 in 2026-11" in view.sentence
     red = budget_view(ws, scope="team:red", period="2026-11", price=Decimal(2), now_us=NOW)
@@ -144,6 +145,8 @@ def test_goodput_is_held_against_its_objective(steptax: Steptax, tmp_path: Path)
     assert view.errors.goodput_ratio.value == pytest.approx(0.5)
     assert view.errors.lost_usd.value == pytest.approx(200)
     assert view.errors.week_burn.value == pytest.approx(5.0)
+    review = executive_view(ws, price=Decimal(3600))
+    assert [k.measure.value for k in review.cards if k.metric_id == "goodput_ratio"] == [0.5]
     # A day later nothing is known of the newest hours: they are those before, and ring no more.
     assert [one.rate.value for one in view.burns] == pytest.approx([5.0, 5.0])
     assert all(one.is_stale and not one.rings for one in view.burns)
@@ -151,7 +154,27 @@ def test_goodput_is_held_against_its_objective(steptax: Steptax, tmp_path: Path)
     assert shown["burn_rate_ratio"] == pytest.approx(5.0)
     assert shown["budget_spent_usd"] == pytest.approx(400)
     assert shown["budget_left_usd"] == pytest.approx(-300)
-    # 25 days are left, of which 24 are after today: a tenth of 25 times 400 may be lost.
-    assert shown["budget_at_end_usd"] == pytest.approx(400 + 24 * 400)
-    assert shown["error_budget_left_usd"] == pytest.approx(0.1 * 25 * 400 - 200)
-    assert shown["error_budget_lasts_d"] == pytest.approx(800 / 200)
+    # At noon 24 days and a half are left: a tenth of what all will have cost may be lost.
+    assert shown["budget_at_end_usd"] == pytest.approx(400 + 24.5 * 400)
+    assert shown["error_budget_left_usd"] == pytest.approx(0.1 * 25.5 * 400 - 200)
+    assert shown["error_budget_lasts_d"] == pytest.approx((0.1 * 25.5 * 400 - 200) / 200)
+
+
+def test_goodput_of_a_sliver_is_not_that_of_the_month(steptax: Steptax, tmp_path: Path) -> None:
+    begin = datetime(2026, 11, 3, tzinfo=UTC).timestamp()
+    rows = ["step,rank,start_s,compute_ms,comm_ms,duration_ms"]
+    rows += [f"{n},{rank},{begin + n},800,200,1000" for n in range(10) for rank in range(2)]
+    (tmp_path / "s.csv").write_text("\n".join(rows) + "\n")
+    steptax("ingest", "steps", tmp_path / "s.csv", "--job", "j")
+    (tmp_path / "jobs.csv").write_text(JOBS)
+    steptax("ingest", "jobs", tmp_path / "jobs.csv")
+    steptax("budget", "set", "--period", "2026-11", "--usd", "9999", "--goodput-slo", "0.9")
+    shown = steptax("budget", "show", "--period", "2026-11", "--price", "2")
+    errors = shown["error_budget"]
+    review = steptax("executive", "--from", "2026-11-01", "--to", "2026-11-30", "--price", "2")
+    (card,) = [one for one in review["cards"] if one["metric_id"] == "goodput_ratio"]
+    for one in (errors["goodput_ratio"], card["measure"]):
+        assert one["value"] is None
+        assert one["reason"].startswith("between <0.1 % and 100.0 %")
+    assert errors["left_usd"]["value"] is errors["week_burn"]["value"] is None
+    assert "and is unknown: between" in shown["sentence"]

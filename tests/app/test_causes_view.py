@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 
 from steptax.app.cli import main
+from steptax.app.compute.straggler import analyse_stragglers
 from steptax.app.lake import Lake
+from steptax.app.views.actions import next_action
 from steptax.app.views.card_text import card_as_text
 from steptax.app.views.causes import finding_details, findings_lines, findings_note
+from steptax.app.views.executive import executive_view
 from steptax.app.views.job import job_view
 from steptax.app.views.job_models import JobView
+from steptax.app.views.load import load_job
 from steptax.app.views.workspace import open_workspace
 from tests.app.device_lake import HOT, STEPS, hot, store_ranks, store_samples, store_steps
 
@@ -46,6 +50,9 @@ def test_a_hot_device_is_named_on_the_card(lake: Lake) -> None:
     assert any("sw_thermal" in text for text in card.evidence_for)
     assert any("1218 MHz" in text for text in card.evidence_for)
     assert card.next_action == ACTION
+    first = executive_view(open_workspace(lake.root), price=Decimal("3.60")).fix_first
+    assert first is not None
+    assert first.action == ACTION
     assert "slowed down by heat (confidence 95 %)" in card_as_text(got)
     (one,) = got.findings
     assert (one.scope, one.ranks, one.cause.cause) == ("ranks", (HOT,), "thermal")
@@ -54,6 +61,13 @@ def test_a_hot_device_is_named_on_the_card(lake: Lake) -> None:
     # A fifth of 60 s on 8 GPUs at $3.60 an hour.
     assert one.lost.value == pytest.approx(0.2, abs=0.01)
     assert one.cost_usd.value == pytest.approx(0.2 * 8 * 60 * 0.001, abs=0.005)
+
+
+def test_without_a_finding_the_test_of_the_device_is_a_command_that_runs(lake: Lake) -> None:
+    ws = open_workspace(lake.root)
+    loaded = load_job(ws, ws.job("a"), last_steps=None)
+    told = next_action(analyse_stragglers(loaded.matrix), (), "job a")
+    assert "steptax bench suspect --job 'job a' prints" in told
 
 
 def test_without_samples_the_card_abstains_and_says_what_would_settle_it(lake: Lake) -> None:
@@ -106,7 +120,7 @@ def test_the_command_prints_the_finding_with_its_evidence(
     assert left.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "Why it is slow" in text
-    assert f"rank {HOT}: +200 ms (20 % of the step), step 0 to 59, still going on" in text
+    assert f"rank {HOT}: +200 ms (20 % of the usual step), step 0 to 59, still going on" in text
 
 
 def test_a_level_job_has_nothing_to_explain(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -105,10 +106,27 @@ def test_shares_are_percent_on_the_page_and_shares_in_the_file() -> None:
     assert "0.834" in made.csv()
 
 
-@pytest.mark.parametrize(("usd", "shown"), [(12.5, "dollar"), (0.0042, "$%.6f"), (None, "dollar")])
-def test_small_amounts_do_not_round_to_zero_dollars(usd: float | None, shown: str) -> None:
-    made = table((Column("usd", "cost", "usd"),), [(usd,)])
-    assert made.number_format(made.columns[0]) == shown
+@pytest.mark.parametrize(
+    ("kind", "values", "shown"),
+    [
+        ("usd", (12.5, 0.0042), "dollar"),
+        ("usd", (0.81, 0.113394, 0.0042, 0.0, None), ["$0.81", "$0.11", "$0.0042", "$0.00", ""]),
+        ("usd", (None,), "dollar"),
+        ("number", (11886.4, 3296.267, 0.348), ["11,886.40", "3,296.27", "0.35"]),
+        ("number", (1536.0, 4.0), ["1,536", "4"]),
+        ("number", (153.6, 0.1046), "%.4g"),
+    ],
+)
+def test_the_numbers_of_a_column_are_written_alike(
+    kind: Any, values: tuple[float | None, ...], shown: str | list[str]
+) -> None:
+    made = table((Column("it", "it", kind),), [(value,) for value in values])
+    if isinstance(shown, str):
+        assert made.number_format(made.columns[0]) == shown
+        return
+    assert made.number_format(made.columns[0]) is None
+    body = made.shown(10)._translate(False, False)["body"]
+    assert [row[-1]["display_value"] for row in body] == shown
 
 
 def test_labels_sort_as_people_count() -> None:

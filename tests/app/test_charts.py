@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from steptax.app.charts.heatmap import (
     cell_at,
+    cell_axis,
     encode,
     fit,
     grid_figure,
@@ -28,12 +29,14 @@ from steptax.app.charts.heatmap import (
 )
 from steptax.app.charts.series import loss_figure, spikes, step_figure
 from steptax.app.charts.style import CONFIG, LIVE_BYTES, MAX_POINTS, PAGE_BYTES, payload_bytes
+from steptax.app.charts.tables import Column, table
 from steptax.app.charts.timeline import PHASE_ORDER, phases_of, timeline_figure
 from steptax.app.charts.waterfall import amount, units_of, waterfall_figure
 from steptax.app.theme import DARK, LIGHT, palette_of
 from steptax.app.views.job_models import Grid, HeatMap, PhaseBar, Series, StepTimeline
 from steptax.app.views.models import LedgerLine
 from steptax.app.views.shape import heat_map, thin_series
+from steptax.pages.parts import _column_config
 
 
 def heat_of(cells: np.ndarray, first_step: int = 0) -> HeatMap:
@@ -477,3 +480,18 @@ def test_a_thousand_ranks_under_load(shared: Callable[[str], Path]) -> None:
         assert payload_bytes(figure) + payload_bytes(lines) < 5e6
         row, column = np.unravel_index(int(np.nanargmax(fitted.excess_ms)), fitted.excess_ms.shape)
         assert cell_at(fitted, series, int(row), int(column)) == (spike["rank"], spike["step"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "wanted", "every"), [(300, 8, 50), (8, 12, 1), (24, 12, 2), (40, 12, 5), (0, 8, 1)]
+)
+def test_axes_of_cells_are_labelled_at_round_places(cells: int, wanted: int, every: int) -> None:
+    labels = [str(number) for number in range(cells)]
+    axis = cell_axis(labels, wanted, down=False)
+    assert axis["tickvals"] == labels[::every]
+
+
+def test_a_heading_of_numbers_is_not_cut_off() -> None:
+    columns = (Column("a", "failed, of GPU-hours", "ratio"), Column("b", "cost", "usd"))
+    made = _column_config(table(columns, [[0.5, 1.0]]))
+    assert made["a"]["width"] > made["b"]["width"] == 96

@@ -114,3 +114,30 @@ def test_the_help_teaches(
             parsed = typer.main.get_command(build(words[1:]))
             assert isinstance(parsed, TyperGroup)
             parsed.commands[words[1]].make_context(words[1], words[2:])
+
+
+def test_all_but_serve_take_json() -> None:
+    """As ``steptax --help`` says at its end."""
+    lacking: list[str] = []
+
+    def look(command: object, name: str) -> None:
+        if isinstance(command, TyperGroup):
+            for key, one in command.commands.items():
+                look(one, f"{name} {key}".strip())
+        elif not any("--json" in getattr(p, "opts", ()) for p in command.params):  # type: ignore[attr-defined]
+            lacking.append(name)
+
+    look(typer.main.get_command(build(["--help"])), "")
+    assert lacking == ["serve"]
+
+
+def test_what_is_missing_is_told_by_the_usage_of_its_own_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["steptax", "job"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert "steptax job [OPTIONS]" in said
+    assert "steptax job --help" in said

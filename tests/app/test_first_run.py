@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from steptax.app import first_run
-from steptax.app.first_run import Offer, connect, found_here
+from steptax.app.cli import main
+from steptax.app.commands import discover
+from steptax.app.first_run import Offer, connect, found_here, usual_folders
 from steptax.app.lake import Lake
 
 EXAMPLES = Path(__file__).parents[1] / "connectors" / "examples"
@@ -118,7 +121,8 @@ def test_devices_are_counted_and_a_broken_driver_offers_none(
 def test_lakes_and_files_are_found_and_the_open_lake_is_not(bare: Path) -> None:
     here, other = bare / "here", bare / "my lakes" / "other"
     for root in (here, other):
-        Lake(root, create=True)
+        Lake(root, create=True).append("jobs", pa.table({"job_id": ["a"]}), source="test")
+    Lake(bare / "empty", create=True)  # nothing was ever stored there
     traces = bare / "run-1"
     traces.mkdir()
     shutil.copy(EXAMPLES / "kineto.json", traces / "rank0.pt.trace.json")
@@ -149,6 +153,32 @@ def test_the_command_lists_the_same(
     monkeypatch.setattr(first_run, "usual_folders", lambda: [bare])
     monkeypatch.setattr(first_run, "PORTS", ())
     assert steptax("discover") == []
-    Lake(bare / "old", create=True)
+    Lake(bare / "old", create=True).append("jobs", pa.table({"job_id": ["a"]}), source="test")
     (found,) = steptax("discover")
     assert found["command"] == f"steptax serve --lake {bare / 'old'}"
+
+
+def test_it_says_where_it_looked(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(discover, "usual_folders", lambda: [bare])
+    monkeypatch.setattr(discover, "found_here", lambda: ())
+    discover.discover_command()
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"files of jobs in {bare}" in said
+    assert "9090, 9400, 9100" in said
+
+
+def test_the_lake_of_the_demo_is_among_the_usual_folders(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(first_run, "demo_lake", lambda: tmp_path)
+    assert tmp_path in usual_folders()
+
+
+def test_a_mistyped_file_leaves_no_lake_behind(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["steptax", "ingest", "nofile.log", "--lake", str(bare / "l")])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert not (bare / "l").exists()

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptax.app.errors import NotFoundError, UserError
+from steptax.app.format import format_share
 from steptax.app.lake import Lake
 from steptax.app.views import fleet_load
 from steptax.app.views.bill import job_waterfall
@@ -164,7 +165,7 @@ def test_every_job_is_billed_or_named_with_its_reason(fleet: Any) -> None:
     assert "neither start and end nor GPU-hours" in reasons["nothing"]
     assert len(fleet.jobs()) == bill.jobs + len(bill.not_billed)
     assert any("each for its reason: 7 jobs" in text for text in bill.warnings)
-    assert "7 more have no bill" in bill.sentence
+    assert "7 more are left out, each for its reason" in bill.sentence
     # One report of 20 that cannot be is left out and told, and the rest of its job counts.
     assert any("1 rejected" in text for text in bill.warnings)
 
@@ -190,7 +191,7 @@ def test_buckets_by_team(fleet: Any) -> None:
     # 20 of 40 minutes of one job, and 12.5 GPU-hours of which nothing else is known.
     least = 20 / 60 * RANKS / (40 / 60 * RANKS + 12.5)
     assert red["goodput_ratio"].value is None
-    assert f"between {least:.1%} and" in red["goodput_ratio"].reason
+    assert f"between {format_share(least)} and" in red["goodput_ratio"].reason
 
 
 @pytest.mark.parametrize("by", LEVELS)
@@ -260,7 +261,7 @@ def test_a_day_with_a_clock_change_has_25_hours(tmp_path: Path) -> None:
 def test_a_window_takes_the_part_of_each_job_that_lies_in_it(fleet: Any) -> None:
     bill = fleet_bill(fleet, by="job", first=date(2026, 11, 1), last=date(2026, 11, 1), price=PRICE)
     assert hours(bill) == pytest.approx({"acct": 24 * RANKS, "good": 10 / 60 * RANKS})
-    assert bill.period == "01 Nov 2026 to 01 Nov 2026, UTC"
+    assert bill.period == "2026-11-01 to 2026-11-01, UTC"
     reasons = {one.job_id for one in bill.not_billed}
     assert "undated" in reasons
     assert "liar" not in reasons
@@ -440,21 +441,11 @@ def test_connected_prices_count_where_they_are_clear(tmp_path: Path) -> None:
         ],
     )
     bill = fleet_bill(ws, by="job", price=Decimal("2.00"))
-    assert costs(bill) == {
-        "listed": Decimal("12.00"),
-        "unclear": Decimal("8.00"),
-        "unlisted": Decimal("8.00"),
-    }
-    assert "list prices for 1 of 3 jobs" in bill.cost_basis
-    assert "win over the given price" in bill.cost_basis
-    assert "$2.00 per GPU-hour for 2 of 3 jobs" in bill.cost_basis
-    alone = fleet_bill(ws, job_ids=["listed"], price=Decimal("2.00"))
-    assert alone.cost_basis == (
-        "connected list prices for 1 of 1 job, where they win over the given price of $2.00 per "
-        "GPU-hour, which is not used"
-    )
-    assert any("2 connected prices of B200 differ" in text for text in bill.warnings)
+    assert costs(bill) == dict.fromkeys(("listed", "unclear", "unlisted"), Decimal("8.00"))
+    assert bill.cost_basis == ("given price $2.00 per GPU-hour; connected list prices are not used")
     without = fleet_bill(ws, by="cluster")
+    assert without.cost_basis == "no price is given: connected list prices for 1 of 3 jobs"
+    assert any("2 connected prices of B200 differ" in text for text in without.warnings)
     assert total_of(without).cost == Decimal("12.00")
     assert "2 jobs whose cost is not known" in total_of(without).cost_note
 
@@ -497,6 +488,20 @@ def test_a_log_that_does_not_say_how_many_devices_is_not_billed(tmp_path: Path) 
     assert bill.total is None
     assert [one.job_id for one in bill.not_billed] == ["log"]
     assert "how many" in bill.not_billed[0].reason
+
+
+def test_steps_that_were_not_split_are_known_to_be_steps(tmp_path: Path) -> None:
+    begin = us(2026, 11, 1)
+    bare = [
+        {k: row[k] for k in ("job_id", "attempt", "step", "rank", "start_us", "duration_us")}
+        for row in steps("a", begin, 60)
+    ]
+    jobs = [job("a", begin, begin + 3_600_000_000), job("b", begin, begin + 1_800_000_000)]
+    bill = fleet_bill(lake_of(tmp_path / "lake", jobs=jobs, steps=bare))
+    assert "66.7 %" in bill.sentence
+    assert "; of 33.3 % it is not known what happened; of 66.7 %, in steps, it is not known " in (
+        bill.sentence
+    )
 
 
 def test_a_job_that_grows_gets_a_new_bill(tmp_path: Path) -> None:

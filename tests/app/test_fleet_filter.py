@@ -127,7 +127,8 @@ def test_the_values_of_a_field_divide_the_jobs(rows: list[tuple[Any, ...]], name
         jobs.append(JobFact(f"j{place}", state, gpus, 1.0, 0))
         start = None if hour is None else us(2026, 11, 1) + hour * HOUR
         records.append({"job_id": f"j{place}", "team": team, "start_us": start})
-    facts = Facts(tuple(jobs), tuple(records), (), {}, {}, {})
+    months = tuple((("2026-11", job.gpu_hours),) for job in jobs)
+    facts = Facts(tuple(jobs), tuple(records), (), {}, {}, months, {})
     choices = fleet_choices(facts)
     parts = [FleetFilter(**{name: (value,)}).chosen(facts).jobs for value in choices.of(name)]
     assert sorted(fact.job_id for part in parts for fact in part) == [f.job_id for f in jobs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from steptax.app.views.bill import job_waterfall
 from steptax.app.views.fleet_bill import fleet_bill
 from steptax.app.views.fleet_bill_models import FleetBill
 from steptax.app.views.fleet_jobs import job_bills
+from steptax.app.views.kept import OfView
 from steptax.app.views.record_bills import record_bill
 from steptax.app.views.workspace import Workspace
-from tests.app.fleet_lake import HOUR, event, job, lake_of, us
+from tests.app.fleet_lake import HOUR, charge, event, job, lake_of, us
 
 T0 = us(2026, 10, 24, 21, 17)
 DAY = 24 * HOUR
@@ -51,13 +53,22 @@ CHOICES: tuple[dict[str, Any], ...] = (
 def one_by_one(ws: Workspace, **choice: Any) -> FleetBill:
     """The same with the bill of each job made by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_apart", lambda *_: True)
+        patch.setattr(module, "_parts", partial(module._parts, apart=True))
+        patch.setattr(module, "_kept_parts", OfView(1))
         return fleet_bill(ws, **choice)
 
 
 @settings(max_examples=8, deadline=None)
 @given(st.lists(RECORDS, max_size=12), st.sampled_from([None, Decimal("2.13"), Decimal("0.007")]))
 @example([{"start_us": T0, "end_us": T0, "world_size": 8}], Decimal(2))
+@example(  # of two alike, that with a start comes first in the lake, and last by name
+    [{"start_us": None, "end_us": None, "world_size": None}] * 7
+    + [
+        {"world_size": None, "gpu_hours": 7.123456},
+        {"start_us": T0, "end_us": None, "world_size": None, "gpu_hours": 7.123456},
+    ],
+    Decimal("2.13"),
+)
 @example([{"start_us": T0, "end_us": T0 + 3 * DAY, "world_size": 1, "team": "red"}] * 3, None)
 def test_columns_give_what_each_bill_by_itself_gives(
     records: list[dict[str, Any]], price: Decimal | None
@@ -71,6 +82,37 @@ def test_columns_give_what_each_bill_by_itself_gives(
         for choice in CHOICES:
             together = fleet_bill(ws, price=price, **choice)
             apart = one_by_one(ws, price=price, **choice)
+            assert together.as_json() == apart.as_json(), choice
+            assert together.warnings == apart.warnings
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.lists(RECORDS, max_size=8),
+    st.lists(st.tuples(st.integers(-3, 40), st.sampled_from("abx"), st.integers(1, 9999)),
+             min_size=1, max_size=6),
+)  # fmt: skip
+@example([{"start_us": T0, "end_us": T0 + 3 * DAY, "world_size": 8}] * 3, [(0, "a", 1000)])
+def test_columns_are_charged_as_each_bill_by_itself(
+    records: list[dict[str, Any]], days: list[tuple[int, str, int]]
+) -> None:
+    """Hosts a and b are charged for by ten days each, and another one is not."""
+    hosts = ("a", "a,b", "b,elsewhere", "elsewhere", None)
+    rows = [
+        job(f"j{k}", None, None) | record | {"hosts": hosts[k % 5]}
+        for k, record in enumerate(records)
+    ]
+    rows.append(job("told", T0 + HOUR, T0 + 3 * DAY, team="red", hosts="a"))
+    told = [event("told", "process_start", T0 + 2 * HOUR), event("told", "failure", T0 + 2 * DAY)]
+    bill = [
+        charge(str(k), T0 + day * DAY, T0 + (day + 10) * DAY, f"{cents / 100:.2f}", host)
+        for k, (day, host, cents) in enumerate(days)
+    ]
+    bill.append(charge("tag", T0, T0 + DAY, "7.77", None, tags='{"team": "red"}'))
+    with tempfile.TemporaryDirectory() as folder:
+        ws = lake_of(Path(folder) / "lake", jobs=rows, events=told, charges=bill)
+        for choice in CHOICES:
+            together, apart = fleet_bill(ws, **choice), one_by_one(ws, **choice)
             assert together.as_json() == apart.as_json(), choice
             assert together.warnings == apart.warnings
 

@@ -77,6 +77,8 @@ def test_jobs_of_philly(
     assert set(months) == set(want["by_submit_month"])
     for month, (jobs, hours) in want["by_submit_month"].items():
         assert months[month] == (jobs, pytest.approx(hours, abs=CENT))
+    billed = {name: hours for name, (_, hours) in months.items()}
+    assert ledger(steptax, "month")[1] == pytest.approx(billed, rel=1e-12)
     sizes = [job["world_size"] for job in open_workspace(tmp_path / "lake").jobs()]
     assert sum(n == 1 for n in sizes) == want["jobs_1gpu"]
     assert sum(n >= 8 for n in sizes) == want["jobs_ge8"]
@@ -179,9 +181,31 @@ def test_clusters_of_helios(
     totals = Totals(whole["gpu_hours"], whole["cost_usd_at_2"], "cluster", groups=by_cluster)
     check_everywhere(steptax, tmp_path, totals)
     states = by_state(steptax)
+    _no_count_of_jobs(steptax)
     for cluster, own in want.items():
         share = states[cluster, "failed"] / own["gpu_hours"]
         assert share == pytest.approx(own["failed_share"], abs=5e-5)
+
+
+def _no_count_of_jobs(steptax: Steptax) -> None:
+    """What sums many jobs is none: no output counts its rows, or rests a rate on their number."""
+    fleet = steptax("fleet", "--price", "2")
+    assert fleet["jobs"] is None
+    for name in ("failed_jobs_ratio", "mtbf_gpu_hours"):
+        assert fleet["metrics"][name]["value"] is None
+        assert "sums many jobs" in fleet["metrics"][name]["reason"]
+    assert fleet["metrics"]["failed_gpu_hours_ratio"]["value"] is not None
+    rows = [*fleet["states"], *fleet["sizes"], *fleet["groups"]["cluster"], *fleet["losses"]]
+    assert not any(row["jobs"] for row in rows if row["gpu_hours"]["value"])
+    assert "jobs that failed (in 12 sums of many jobs)" in fleet["sentence"]
+    review = steptax("executive", "--price", "2")
+    assert "over 12 sums of many jobs" in review["sentence"]
+    assert review["fix_first"]["what"] == "jobs that failed"
+    assert all(row["jobs"] is None for rows in review["showback"].values() for row in rows)
+    assert all(row["jobs"] is None for row in review["by_period"])
+    ledger = steptax("ledger", "--by", "cluster", "--price", "2")
+    assert ledger["sentence"].startswith("12 sums of many jobs, ")
+    assert all(group["jobs"] is None for group in (*ledger["groups"], ledger["total"]))
 
 
 def test_clusters_of_acme(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from steptax.app.views.kept import Latest, OfView
+from steptax.app.views.kept import Kept, Latest, OfView
 
 
 @dataclass(frozen=True)
@@ -125,3 +126,36 @@ def test_what_is_drawn_of_a_view_goes_with_it_and_is_nobody_elses() -> None:
     del view
     gc.collect()
     assert len(drawn._made) == 1
+
+
+def test_many_who_ask_at_once_have_it_made_once() -> None:
+    kept: Kept[int] = Kept(2)
+    begun, go = threading.Event(), threading.Event()
+    made: list[int] = []
+
+    def make() -> int:
+        begun.set()
+        go.wait(10)
+        made.append(1)
+        return len(made)
+
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(kept.get, "a", make)
+        assert begun.wait(10)
+        others = [pool.submit(kept.get, "a", make) for _ in range(3)]
+        assert kept.get("b", lambda: 7) == 7  # another question does not wait for it
+        go.set()
+        assert {one.result(10) for one in [first, *others]} == {1}
+    assert not kept._making
+
+
+def test_what_could_not_be_made_is_tried_again() -> None:
+    kept: Kept[int] = Kept(2)
+
+    def fail() -> int:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        kept.get("a", fail)
+    assert kept.get("a", lambda: 3) == 3
+    assert not kept._making

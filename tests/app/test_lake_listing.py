@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from threading import Thread
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.lake import Lake
+from steptax.app.lake import Lake, one_look
 from steptax.app.lake.listing import SETTLED_NS, Listing
 from steptax.app.queries.python_rows import python_rows
 from tests.app.fleet_lake import HOUR, job, lake_of, rows, us
@@ -85,3 +86,26 @@ def test_rows_are_those_that_arrow_gives(values: list[tuple[object, ...]], split
     ]
     table = pa.table([*columns, pa.nulls(len(values), pa.string())], names=[*"abcde"])
     assert python_rows(table) == table.to_pylist()
+
+
+def test_one_look_shows_a_table_as_it_was_when_it_was_asked_for_first(tmp_path: Path) -> None:
+    ws = lake_of(tmp_path, jobs=[job("a", T0, T0 + HOUR)])
+    other = Lake(tmp_path)
+    with one_look():
+        version = ws.lake.version("jobs")
+        with one_look():  # a part of the same
+            other.append("jobs", rows([job("b", T0, T0 + HOUR)]), source="test")
+        # The reader's own thread has written: it looks again.
+        assert ws.lake.version("jobs") != version
+        version = ws.lake.version("jobs")
+        writer = Thread(
+            target=Lake(tmp_path).append,
+            args=("jobs", rows([job("c", T0, T0 + HOUR)])),
+            kwargs={"source": "test"},
+        )
+        writer.start()
+        writer.join()
+        assert ws.lake.version("jobs") == version
+        assert len(ws.lake.segments("jobs")) == 2
+    assert ws.lake.version("jobs") != version
+    assert len(ws.lake.segments("jobs")) == 3

@@ -1,4 +1,4 @@
-"""One job costs the same wherever it is looked at: a bill wins, then a list, then what is typed."""
+"""One job costs the same wherever it is looked at: a bill wins, then what is typed, then a list."""
 
 from __future__ import annotations
 
@@ -8,15 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
+from steptax.app.alerts.rules import read_rules
+from steptax.app.alerts.store import AlertStore
+from steptax.app.alerts.watch import one_round
+from steptax.app.charts.fleet_view_tables import groups_by_state_table, states_table
+from steptax.app.views.alerting import reading_of
 from steptax.app.views.executive import executive_view
 from steptax.app.views.fleet import fleet_view
 from steptax.app.views.fleet_bill import fleet_bill
 from steptax.app.views.job import job_view
 from steptax.app.views.job_price import job_price
+from steptax.app.views.offers import OfferFilter
+from steptax.app.views.procurement import job_procurement
 from steptax.app.views.record import record_view
+from steptax.app.views.side_by_side import side_by_side
+from steptax.app.views.side_by_side_load import Part
 from steptax.app.views.workspace import Workspace
 from tests.app.fleet_lake import HOUR, RANKS, S, charge, job, lake_of, on, steps, us
+from tests.app.fleet_outputs import MAIN, cells_of
 
 TYPED = Decimal(9)
 BEGIN = us(2026, 11, 10)
@@ -24,10 +35,34 @@ LENGTH = 120
 """Steps of a minute: two hours."""
 
 
+LISTED = {
+    "provider": "x",
+    "gpu_model": "H100 SXM",
+    "form_factor": "SXM",
+    "region": "r",
+    "term": "on-demand",
+    "segment": "neocloud",
+    "observed_on": "2026-10-01",
+    "usd_per_gpu_hour": Decimal("3.25"),
+}
+
+BILLED = {"charges": [charge("1", BEGIN, BEGIN + 2 * HOUR, "20", "n")]}
+
+
 def lake(folder: Path, **more: Any) -> Workspace:
     return lake_of(
         folder,
-        jobs=[job("a", BEGIN, BEGIN + LENGTH * 60 * S, state="failed", team="red", cluster="c")],
+        jobs=[
+            job(
+                "a",
+                BEGIN,
+                BEGIN + LENGTH * 60 * S,
+                state="failed",
+                team="red",
+                cluster="c",
+                gpu_model="H100 SXM",
+            )
+        ],
         ranks=on("a", "n"),
         steps=steps("a", BEGIN, LENGTH, slow_us=6 * S),
         **more,
@@ -35,20 +70,31 @@ def lake(folder: Path, **more: Any) -> Workspace:
 
 
 @pytest.mark.parametrize(
-    ("more", "per_hour"),
+    ("more", "typed", "per_hour", "whose"),
     [
-        ({"charges": [charge("1", BEGIN, BEGIN + 2 * HOUR, "20", "n")]}, 2.5),
-        ({}, float(TYPED)),
+        (BILLED | {"prices": [LISTED]}, TYPED, 2.5, "effective cost of 1 charge"),
+        ({"prices": [LISTED]}, TYPED, float(TYPED), "$9.00 per GPU-hour"),
+        ({"prices": [LISTED]}, None, 3.25, "no price is given: "),
+        ({}, TYPED, float(TYPED), "$9.00 per GPU-hour"),
     ],
-    ids=["bill", "typed"],
+    ids=["bill", "typed-over-list", "list", "typed"],
 )
 def test_every_view_has_the_same_price(
-    tmp_path: Path, steptax: Callable[..., Any], more: dict[str, Any], per_hour: float
+    tmp_path: Path,
+    steptax: Callable[..., Any],
+    more: dict[str, Any],
+    typed: Decimal | None,
+    per_hour: float,
+    whose: str,
 ) -> None:
     ws = lake(tmp_path / "lake", **more)
     usd = pytest.approx(per_hour * 2 * RANKS)
-    fleet = fleet_view(ws, price=TYPED)
+    fleet = fleet_view(ws, price=typed)
     assert fleet.usd.value == usd
+    assert fleet.costs["state"]["failed"].value == fleet.costs["team"]["red"].value == usd
+    for drawn in (states_table(fleet), groups_by_state_table(fleet.groups["team"], "team", fleet)):
+        at = [column.key for column in drawn.columns].index("usd")
+        assert [row[at] for row in drawn.rows] == [usd]
     assert fleet.metrics["failed_jobs_ratio"].value == 1
     losses = {row.what: row for row in fleet.losses}
     assert losses["jobs that failed"].usd.value == usd
@@ -56,15 +102,63 @@ def test_every_view_has_the_same_price(
     assert waiting.gpu_hours.value is not None
     assert waiting.gpu_hours.value > 0
     assert waiting.usd.value == pytest.approx(waiting.gpu_hours.value * per_hour)
-    review = executive_view(ws, price=TYPED)
+    review = executive_view(ws, price=typed)
     assert review.jobs[0].spend_usd.value == usd
-    bill = fleet_bill(ws, price=TYPED)
+    bill = fleet_bill(ws, price=typed)
     assert bill.total is not None
     assert bill.total.cost is not None
     assert float(bill.total.cost) == usd
-    price = job_view(ws, "a", price=TYPED).price.usd_per_gpu_hour
+    price = job_view(ws, "a", price=typed).price.usd_per_gpu_hour
     assert float(price or 0) == pytest.approx(per_hour)
-    assert record_view(ws, "a", price=TYPED).price.usd_per_gpu_hour == price
-    assert job_price(ws, "a", TYPED).usd_per_gpu_hour == price
-    (line,) = steptax("jobs", "--price", str(TYPED))
+    assert record_view(ws, "a", price=typed).price.usd_per_gpu_hour == price
+    assert job_price(ws, "a", typed).usd_per_gpu_hour == price
+    assert whose in job_price(ws, "a", typed).basis
+    assert whose in bill.cost_basis
+    halves = side_by_side(ws, Part("a", 0, 59), Part("a", 60, 119), price=typed)
+    per_1000 = per_hour * RANKS * 1000 / 60
+    assert halves.a.usd_per_1000.value == halves.b.usd_per_1000.value == pytest.approx(per_1000)
+    assert whose in halves.price_text
+    own = next(
+        o for o in job_procurement(ws, "a", OfferFilter(), own_price=typed).options if o.is_own
+    )
+    assert float(own.price or 0) == pytest.approx(per_hour)
+    assert whose in own.price_text
+    asked = () if typed is None else ("--price", str(typed))
+    (line,) = steptax("jobs", *asked)
     assert line["spend_usd"]["value"] == usd
+    _files_and_page(tmp_path, steptax, typed, f"{per_hour * 2 * RANKS:,.2f}")
+    _alert(ws, tmp_path, typed, per_hour)
+
+
+def _files_and_page(
+    folder: Path, steptax: Callable[..., Any], typed: Decimal | None, cents: str
+) -> None:
+    """The brief as a table, as what a browser prints, and the page itself."""
+    ask = ["report", "executive", "--by", "team", "-o"]
+    if typed is not None:
+        ask[4:4] = ["--price", str(typed)]
+    for form in ("csv", "html"):
+        steptax(*ask, folder / f"review.{form}")
+    cells = cells_of(folder / "review.csv")
+    assert [row["cost"] for row in (*cells["bill"], *cells["bill_total"])] == [cents, cents]
+    assert f"${cents}" in (folder / "review.html").read_text()
+    at = AppTest.from_file(str(MAIN), default_timeout=120)
+    if typed is not None:
+        at.query_params["price"] = str(typed)
+    at.switch_page("../pages/executive.py").run()
+    assert not at.exception
+    shown = [*(one.value for one in at.markdown), *(one.value for one in at.caption)]
+    assert any(f"${cents}" in text.replace("\\", "") for text in shown)
+
+
+def _alert(ws: Workspace, folder: Path, typed: Decimal | None, per_hour: float) -> None:
+    """A rule about dollars rings at the same price."""
+    path = folder / "alerts.toml"
+    path.write_text('[[rule]]\nname = "r"\nmetric = "spend_usd"\nabove = 0.01\nfor_s = 0\n')
+    store = AlertStore(folder / "alerts.sqlite3")
+    reading = reading_of(job_view(ws, "a", price=typed))
+    one_round(store, read_rules(path), [reading], BEGIN + 3 * HOUR)
+    (alert,) = store.alerts()
+    store.close()
+    # Of the recorded steps, which are all of the job.
+    assert alert["value"] == pytest.approx(per_hour * 2 * RANKS)

@@ -13,7 +13,9 @@ import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from email.message import EmailMessage
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -30,10 +32,11 @@ from steptax.app.report.files import as_csv, as_xlsx
 from steptax.app.report.html import as_html
 from steptax.app.report.links import PAGE_WINDOWS
 from steptax.app.report.models import Link, Report, Section
-from steptax.app.report.pdf import browser, by_library
-from steptax.app.report.render import possible_formats
+from steptax.app.report.pdf import as_pdf, browser, by_library, pages_of
+from steptax.app.report.render import possible_formats, render
 from steptax.app.views.workspace import open_workspace
 from steptax.pages import state
+from steptax.pages.review import COMPARE, COMPARE_FROM, COMPARE_UNTIL
 from tests.app.device_lake import HOT, START, store_ranks, store_samples, store_steps, uuid
 from tests.app.fleet_lake import HOUR, S, charge, job, lake_of, rows, steps, us
 from tests.app.mailbox import Mailbox
@@ -279,6 +282,62 @@ def test_a_brief_with_all_of_its_parts_fits_one_page(fleet: Steptax, tmp_path: P
     assert "$1,185,185.16" in printed
 
 
+@pytest.fixture
+def two_months(steptax: Steptax, tmp_path: Path) -> Steptax:
+    """A job a day in October and November, one day of ten times that, and one with steps."""
+    begin = us(2026, 10, 1)
+    jobs = [
+        job(f"d{k}", begin + k * 24 * HOUR, begin + (k * 24 + 20) * HOUR, team="red", owner="ann")
+        | {"world_size": 40 if k == 50 else 4, "state": "failed" if k % 20 == 9 else "completed"}
+        for k in range(60)
+    ]
+    run = us(2026, 11, 20)
+    jobs.append(job("run", run, run + 2 * HOUR, team="blue", owner="bob", tokens_per_step=1_000))
+    lake_of(tmp_path / "lake", jobs=jobs, steps=steps("run", run, 120, slow_us=10 * S))
+    steptax("budget", "set", "--period", "2026-11", "--usd", "9000", "--goodput-slo", "0.9")
+    return steptax
+
+
+NOVEMBER = ("--from", "2026-11-01", "--to", "2026-11-30", "--price", "2")
+
+
+def test_the_brief_says_what_the_first_screen_says(two_months: Steptax, tmp_path: Path) -> None:
+    view = two_months("executive", *NOVEMBER)
+    asked = ("report", "executive", *NOVEMBER, "--compare-to", "2026-10-01..2026-10-30")
+    two_months(*asked, "-o", tmp_path / "a.html")
+    html = unescape((tmp_path / "a.html").read_text())
+    first = view["fix_first"]
+    for said in (view["sentence"], first["what"], first["worth"], first["why"], first["action"]):
+        assert str(said) in html
+    for card in view["cards"]:
+        assert f'id="n-{card["metric_id"]}">{card["title"]}<b>' in html
+        assert all(line in html for line in card["details"])
+    spend = next(card for card in view["cards"] if card["metric_id"] == "cost_usd")
+    assert spend["delta"]["change"]["value"] > 0.1
+    assert "vs 2026-10-01 to 2026-10-30" in html
+    assert "of the 0.3 % that was recorded in steps" in html  # what the straggler tax is of
+    for week in view["weeks"]:
+        assert f"week of {week['week']}" in html
+    assert view["variance"]["effects"]
+    assert all(f'<td class="text" title="{name}"' in html for name in ("before", "now"))
+    assert view["anomalies"][0]["driver"] in html
+    assert "compare_from=2026-10-01" in html
+    if browser() is not None:
+        two_months(*asked, "-o", tmp_path / "a.pdf")
+        assert pdf_text((tmp_path / "a.pdf").read_bytes())[0] == 1
+
+
+def test_a_brief_with_much_to_say_takes_smaller_letters(
+    two_months: Steptax, tmp_path: Path
+) -> None:
+    needs_browser()
+    report = executive_report(open_workspace(tmp_path / "lake"))
+    long = replace(report, basis=("what it rests on " * 40,) * 3)
+    made = render(long, "pdf")
+    assert pages_of(made) == pdf_text(made)[0] == 1
+    assert pages_of(as_pdf(as_html(long))) == 2
+
+
 def test_the_library_prints_one_page_too(fleet: Steptax, tmp_path: Path) -> None:
     try:
         import weasyprint  # noqa: F401
@@ -364,7 +423,7 @@ def test_the_brief_arrives_by_mail(fleet: Steptax, tmp_path: Path, mailbox: Mail
     mail = email.message_from_string(raw, policy=email.policy.default)
     assert isinstance(mail, EmailMessage)
     assert mail["To"] == "ada@example.org, bob@example.org"
-    assert mail["Subject"].startswith("Steptax: Executive cost review, 01 Nov 2026 to ")
+    assert mail["Subject"].startswith("Steptax: Executive cost review, 2026-11-01 to ")
     assert mail["Message-ID"]
     text, html = (mail.get_body((kind,)) for kind in ("plain", "html"))
     assert text is not None
@@ -425,6 +484,20 @@ def test_links_carry_the_choices_under_the_names_of_the_pages(
         state.DENOMINATOR: ["allocated"],
         state.ZONE: ["Europe/Berlin"],
     }
+    for how, want in (
+        ("year", {COMPARE: ["year before"]}),
+        ("none", {COMPARE: ["nothing"]}),
+        (
+            "2026-10-01..2026-10-31",
+            {
+                COMPARE: ["days of my own"],
+                COMPARE_FROM: ["2026-10-01"],
+                COMPARE_UNTIL: ["2026-10-31"],
+            },
+        ),
+    ):
+        page = fleet("report", "executive", "--compare-to", how, "-o", tmp_path / "a.html")["page"]
+        assert parse_qs(urlsplit(page).query) == want
     link = urlsplit(fleet("report", "job", SCRIPT, "--window", "100", *base)["page"])
     assert link.path == "/x/job"
     want = {state.JOB: [SCRIPT], state.PRICE: [PRICE], state.WINDOW: ["100"]}

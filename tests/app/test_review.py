@@ -49,6 +49,27 @@ def daily_jobs(days: int, *, gpus: int = 4, hours: int = 10, **more: Any) -> lis
     ]
 
 
+# -- size -----------------------------------------------------------------------------------------
+
+
+def test_sums_hold_where_64_bits_of_gpu_microseconds_do_not(tmp_path: Path) -> None:
+    """Three jobs of 100,000 devices for 10,000 hours: 3e9 GPU-hours; one with no such number."""
+    begin, hours = us(2024, 1, 1), 10_000
+    big = [
+        job(f"b{n}", begin, begin + hours * HOUR, world_size=100_000, team=f"t{n % 2}")
+        for n in range(3)
+    ]
+    odd = job("odd", begin, begin + HOUR, world_size=90_000_000, team="t0")
+    view = review(lake_of(tmp_path / "lake", jobs=[*big, odd]))
+    assert "You paid $6.00B for 3.00B GPU-hours over 3 of 4 jobs" in view.sentence
+    assert view.kpis[1].measure.value == 3e9
+    assert card(view, "cost_usd").measure.value == 6e9
+    assert sum(row.gpu_hours for row in view.by_period) == pytest.approx(3e9)
+    assert [row.gpu_hours.value for row in view.showback["team"]] == [2e9, 1e9]
+    unknown = next(row for row in view.jobs if row.job_id == "odd").gpu_hours
+    assert "90,000,000 devices" in (unknown.reason or "")
+
+
 # -- periods --------------------------------------------------------------------------------------
 
 
@@ -103,8 +124,8 @@ def test_a_change_is_to_a_named_period(tmp_path: Path) -> None:
         row["world_size"] = 8
     ws = lake_of(tmp_path / "lake", jobs=jobs)
     view = review(ws)
-    assert "newest 4 weeks, 01 Nov 2026 to 28 Nov 2026" in view.compared
-    assert "previous 4 weeks (04 Oct 2026 to 31 Oct 2026)" in view.compared
+    assert "newest 4 weeks, 2026-11-01 to 2026-11-28" in view.compared
+    assert "previous 4 weeks (2026-10-04 to 2026-10-31)" in view.compared
     spend = card(view, "cost_usd")
     assert spend.delta is not None
     assert spend.delta.change.value == pytest.approx(1.0)
@@ -122,7 +143,7 @@ def test_a_change_is_to_a_named_period(tmp_path: Path) -> None:
     assert "no job held a device" in before.change.reason
     assert "the record begins" not in view.compared
     partly = review(ws, "2026-10-10", "2026-10-30")
-    assert "the record begins on 04 Oct 2026, so of the 21 days" in partly.compared
+    assert "the record begins on 2026-10-04, so of the 21 days" in partly.compared
     assert "only 6 are in it" in partly.compared
     assert partly.variance is not None
     assert any("only 6 are in it" in note for note in partly.variance.notes)
@@ -136,7 +157,7 @@ def test_a_period_without_data_says_what_to_connect(tmp_path: Path) -> None:
     ws = lake_of(tmp_path / "lake", jobs=daily_jobs(3))
     view = review(ws, "2025-01-01", "2025-01-31")
     assert view.empty is not None
-    assert "The record covers 26 Nov 2026 to 28 Nov 2026" in view.empty.text
+    assert "The record covers 2026-11-26 to 2026-11-28" in view.empty.text
     assert any("steptax ingest focus" in command for _, command in view.empty.connect)
     for one in view.cards:
         assert one.measure.value is None, one.title
@@ -209,7 +230,8 @@ def test_spend_stands_beside_its_budget_and_goodput_beside_its_objective(tmp_pat
     assert goodput.measure.value == pytest.approx(0.9)
     (allowed,) = [text for text in goodput.details if "error budget" in text]
     assert "objective 80.0 % in 2026-11" in goodput.details
-    assert "of $16" in allowed
+    # The last day has just begun: it is taken to cost what the only complete one did.
+    assert "of $32" in allowed
     assert view.weeks[-1].budget_usd == pytest.approx(7 * 100 / 30)
 
 
@@ -232,7 +254,7 @@ def test_what_to_fix_first_and_what_it_is_worth(tmp_path: Path) -> None:
     assert "100.0 % of all that can be won back" in first.worth
     assert "rank 0 on n1" in first.why
     assert first.per_day_usd.value == pytest.approx(12 * first.worth_usd.value, rel=0.02)
-    assert "Fix job b first" in view.sentence
+    assert f"Fix first: job b, worth {first.worth}." in view.sentence
     assert view.jobs[0].culprit == "rank 0 on n1"
     assert view.jobs[0].trend.startswith("level")
     assert card(view, "recoverable_usd").link.job_id == "b"
@@ -277,7 +299,10 @@ def test_a_bill_tells_the_cost_of_each_day_and_what_nobody_held(billed: Workspac
     assert view.unallocated.gpu_hours.value == pytest.approx(36 * RANKS)
     (red,) = view.showback["team"]
     assert red.spend_usd.value == pytest.approx(30)
-    assert "$30.00 of it for devices that no job held" in view.sentence
+    assert view.sentence.startswith(
+        "You were billed $60.00: $30.00 for 240 GPU-hours over 1 job, and how much of that went "
+        "into steps that count is unknown; $30.00 for devices that no job held."
+    )
     half = review(billed, "2026-11-12", "2026-11-12", price=None)
     assert card(half, "cost_usd").measure.value == pytest.approx(20)
     assert half.jobs[0].spend_usd.value == pytest.approx(10)
@@ -294,6 +319,35 @@ def test_a_bill_tells_the_cost_of_each_day_and_what_nobody_held(billed: Workspac
     assert effects["volume"] == pytest.approx(-7.5)
     assert effects["unallocated"] == pytest.approx(10)
     assert sum(effects.values()) == pytest.approx(10)
+
+
+def test_a_bill_far_above_its_jobs_says_what_they_do_not_explain(billed: Workspace) -> None:
+    """A bucket of storage over the four days, and a tax of no day."""
+    begin = us(2026, 11, 10)
+    more = [
+        charge("store", begin, begin + 4 * DAY, "8700", "bucket"),
+        charge("tax", None, None, "100", None),
+    ]
+    lake = Lake(billed.root)
+    lake.append("charges", rows(more), source="test")
+    lake.append("events", rows([event("a", "process_start", begin)]), source="test")
+    lake.append("steps", rows(steps("a", begin + HOUR, 600, length=60 * S)), source="test")
+    ws = open_workspace(billed.root)
+    said = review(ws, price=None).sentence
+    useful = 10 / 24 * 10  # ten hours of the first day, of which the bill is $10
+    assert said.startswith(
+        f"You were billed $8,860: $30.00 for 240 GPU-hours over 1 job, of which at least "
+        f"${useful:.2f} went into steps that count; $30.00 for devices that no job held and "
+        "$8,800 for other services or nodes, which no job is known to have used."
+    )
+    whole = fleet_bill(ws, by="day").reconciliation
+    assert whole.effective_cost == Decimal(8860)
+    assert whole.unexplained_cost == Decimal(8800)
+    # Of a day its part of the store, and nothing of what has no day.
+    day = review(ws, "2026-11-12", "2026-11-12", price=None).sentence
+    assert day.startswith("You were billed $2,195, 2026-11-12: $10.00 for 48.0 GPU-hours")
+    own = fleet_bill(ws, first=date(2026, 11, 12), last=date(2026, 11, 12)).reconciliation
+    assert own.unexplained_cost == Decimal(2175) + 100  # the whole bill keeps what has no day
 
 
 def test_a_bill_in_another_currency_leaves_dollars_unknown(billed: Workspace) -> None:
@@ -339,7 +393,7 @@ def test_an_anomaly_names_team_job_and_owner(tmp_path: Path) -> None:
     jobs.append(job("huge", spike, spike + 20 * HOUR, world_size=64, team="red", owner="eve"))
     view = review(lake_of(tmp_path / "lake", jobs=jobs))
     whole = next(row for row in view.anomalies if row.scope == "all jobs")
-    assert (whole.first_day, whole.last_day, whole.state) == ("2026-11-20", "2026-11-20", "over")
+    assert (whole.first_day, whole.last_day, whole.state) == ("2026-11-20", "2026-11-20", "past")
     assert whole.impact == pytest.approx(2 * 20 * 64)
     assert whole.expected == pytest.approx(160)
     assert whole.low <= whole.expected <= whole.high < whole.actual

@@ -46,11 +46,11 @@ def level_of(lake: Lake, level: str) -> list[Row]:
     engine = DuckEngine(lake)
     stored, fresh = engine._stored(DEVICES, level, lake.segments("device_samples"))
     sql = f"({DEVICES.merged_sql(level, stored)})"
-    cursor = engine._connection.cursor()
-    if fresh is not None:
-        cursor.register(f"_fresh_{level}", fresh)
-    found = cursor.sql(f"SELECT * FROM {sql} ORDER BY host, gpu_uuid, bucket_us")
-    return found.to_arrow_table().to_pylist()  # type: ignore[no-any-return]
+    with engine._database.cursor() as cursor:
+        if fresh is not None:
+            cursor.register(f"_fresh_{level}", fresh)
+        found = cursor.sql(f"SELECT * FROM {sql} ORDER BY host, gpu_uuid, bucket_us")
+        return found.to_arrow_table().to_pylist()  # type: ignore[no-any-return]
 
 
 def by_hand(rows: list[Row], width_us: int) -> dict[tuple[str, str, int], Row]:

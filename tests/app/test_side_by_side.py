@@ -98,6 +98,7 @@ def test_mistakes_are_told(steptax: Run, stored: Callable[..., None]) -> None:
         (("one@50-20", "one"), "step 20 is before step 50"),
         (("one@900-", "one"), "no steps there"),
         (("one", "other"), "there is no job 'other'"),
+        (("one@0-foo", "one"), "expected steps as FIRST-LAST after @, found '0-foo'"),
     ):
         failed = steptax("compare", *sides, fails=2)
         assert said in failed["message"], sides

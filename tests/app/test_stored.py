@@ -18,7 +18,7 @@ from steptax.app.views import fleet_jobs, jobs, step_facts, stored
 from steptax.app.views.fleet_jobs import job_bills
 from steptax.app.views.record_bills import JobBill
 from steptax.app.views.step_facts import facts_of
-from steptax.app.views.stored_codec import Codec
+from steptax.app.views.stored_codec import Codec, references
 from steptax.app.views.workspace import Workspace, open_workspace
 from tests.app.fleet_lake import HOUR, S, event, job, lake_of, on, rows, steps, us
 
@@ -190,6 +190,28 @@ def test_plain_values_come_back_as_they_were(value: object) -> None:
     back = CODEC.of_text(CODEC.to_text(value))
     assert back == value
     assert type(back) is type(value)
+
+
+@given(st.lists(st.lists(PLAIN, max_size=3).map(tuple), min_size=1, max_size=4), st.integers(1, 4))
+def test_what_values_share_is_written_once_and_comes_back(
+    parts: list[tuple[object, ...]], count: int
+) -> None:
+    values = [
+        JobBill(f"j{k}", reason="none", stops=(("failure", repr(part)), ("evict", None)))
+        for k, part in enumerate(parts * count)
+    ]
+    shares = [Ratio(0.5, level=Level.LOG, inputs=("same",) * len(part)) for part in parts * count]
+    told: list[object] = [[one, {"of": [share]}] for one, share in zip(values, shares, strict=True)]
+    texts, shared = CODEC.to_texts([*told, Path("/")])
+    assert texts[-1] is None
+    reader = CODEC.reader(shared)
+    assert [reader.of_text(text or "") for text in texts[:-1]] == told
+    known = [text or "" for text in texts]
+    assert references(known, shared) == shared
+    if count > 1:
+        assert shared
+    with pytest.raises(KeyError):
+        CODEC.reader({}).of_text('["as","0123456789abcdef"]')
 
 
 def test_nothing_but_the_named_classes_is_written_or_made() -> None:

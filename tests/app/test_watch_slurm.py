@@ -18,6 +18,7 @@ import requests
 
 from steptax.app.errors import InputError, UserError
 from steptax.app.lake import Lake
+from steptax.app.lake.unheard import unheard
 from steptax.app.watch import Refused, Stored, Told
 from steptax.app.watch_slurm import OVERLAP_S, REFRESH_S, SlurmWatch
 from steptax.connectors.base import Options
@@ -342,6 +343,9 @@ class TestFaults:
         assert said in refused.error.message
         assert refused.error.where == "sacct"
         assert refused.error.hint
+        (note,) = unheard(slurm.lake)
+        assert (note.source, note.since_us) == ("slurm:sacct", us(BEGIN + DAY))
+        assert said in note.error
         with pytest.raises(InputError, match="sacct"):
             list(watch.look(settled=True))
         slurm.mode("well")
@@ -350,6 +354,7 @@ class TestFaults:
         back = list(watch.look())
         assert isinstance(back[0], Told)
         assert "answers again after 172," in back[0].notes[0]
+        assert not unheard(slurm.lake)
         assert {j: r["gpu_hours"] for j, r in slurm.stored().items()} == {
             str(i): 48.0 for i in range(9)
         }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gc
 import shlex
+import weakref
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -31,6 +33,7 @@ from steptax.app.views.whatif_catalog import entry, ordered
 from steptax.app.views.whatif_inputs import start_fields, whatif_fields
 from steptax.app.views.whatif_job import JobInputs, job_inputs
 from steptax.app.views.whatif_models import InputField, Numbers, Origin, WhatIfView, Word
+from steptax.app.views.whatif_scale import scale_curve
 from steptax.app.views.whatif_words import label_of, plain_number, title_of
 from steptax.app.views.workspace import Workspace, open_workspace
 from steptax.connectors.base import Options
@@ -156,6 +159,17 @@ def test_measured_parts_say_where_they_came_from_and_add_up(
         assert row is not None
         assert row.gpu_us is not None
         assert field.value == pytest.approx(float(row.gpu_us) / cells, rel=1e-5)
+
+
+def test_what_is_drawn_of_a_job_does_not_keep_its_steps(ws: Workspace) -> None:
+    source = job_inputs(ws, JOB)
+    assert scale_curve(source) is not None
+    assert scale_curve(source) is scale_curve(source)
+    gone = weakref.ref(source)
+    del source
+    gc.collect()
+    assert gone() is None
+
 
 
 def test_the_window_is_named(ws: Workspace) -> None:

@@ -5,7 +5,7 @@ Writes what it saw to ``screenshots/`` (``make screenshots``), for a person to l
 
 from __future__ import annotations
 
-import runpy
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from steptax.app.ingest import ingest_file
+from steptax.app.demo.company import PRICE, make_company
 from steptax.app.lake import Lake
-from steptax.connectors.base import Options
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
+#: The job that the pages look at, whose one device gets hot after its step 836.
+JOB = "llm-70b-pretrain"
+QUERY = f"?job={JOB}"
+BEFORE_AND_AFTER = f"{QUERY}&a={JOB}&a_steps=0-836&b={JOB}&b_steps=837-"
 SCREENSHOTS = ROOT / "screenshots"
 PAGES = (
     "executive",
@@ -44,25 +47,16 @@ _TRUNCATED = """() => [...document.querySelectorAll('h1, h2, h3, h4, h5, p, butt
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The made job of the documents, its devices, accounting and offers."""
-    folder = tmp_path_factory.mktemp("every-page")
-    runpy.run_path(str(ROOT / "docs" / "example_job.py"))["main"](folder / "examples")
-    lake = Lake(folder / "lake", create=True)
-    model = "NVIDIA H100 80GB HBM3"
-    for kind, name, options in (
-        ("steps", "llm-7b", Options(gpu_model=model)),
-        ("nvidia-smi", "llm-7b-gpus", Options(extra={"host": "node-0", "timezone": "UTC"})),
-        ("jobs", "jobs", Options()),
-        ("prices", "offers", Options()),
-    ):
-        ingest_file(lake, kind, folder / "examples" / f"{name}.csv", options)
-    return lake.root
+    """The made-up company of the demo, up to now."""
+    root = tmp_path_factory.mktemp("every-page") / "lake"
+    make_company(root, until_us=time.time_ns() // 1000)
+    return root
 
 
 @pytest.fixture(scope="module")
 def address(lake: Path, served: Callable[..., str]) -> str:
     """One server for all tests here."""
-    return served(lake, STEPTAX_PRICE_USD_PER_GPU_HOUR="2.50")
+    return served(lake, STEPTAX_PRICE_USD_PER_GPU_HOUR=str(PRICE))
 
 
 @pytest.fixture
@@ -73,14 +67,14 @@ def tab(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
         color_scheme=getattr(request, "param", "light"),
     )
     page = context.new_page()
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(120_000)
     yield page
     context.close()
 
 
 def settle(page: Page) -> None:
     """Wait until the page is drawn: nothing runs, no skeleton, figures have their bars."""
-    page.wait_for_selector("[data-testid=stMain] [data-testid=stElementContainer] p")
+    page.wait_for_selector("[data-testid=stMain] [data-testid=stElementContainer] p:visible")
     page.wait_for_function(
         """() => !document.querySelector('[data-testid="stSkeleton"]')
            && document.querySelector('[data-test-script-state]')?.dataset.testScriptState
@@ -159,7 +153,7 @@ def test_every_page_is_drawn_and_usable(
     scheme = request.node.callspec.params["tab"]
     wrong: list[str] = []
     for path in PAGES:
-        open_page(tab, address, path, "?job=llm-7b")
+        open_page(tab, address, path, BEFORE_AND_AFTER if path == "compare" else QUERY)
         wrong += look(tab, path, scheme, screenshot)
     assert not wrong, "\n".join(wrong)
 
@@ -180,7 +174,7 @@ def test_every_empty_page_says_what_to_connect(
 
 
 def test_a_rank_is_chosen_by_the_keyboard_alone(address: str, tab: Page) -> None:
-    open_page(tab, address, "job", "?job=llm-7b&live=false")
+    open_page(tab, address, "job", f"{QUERY}&live=false")
     focused = "() => document.activeElement?.getAttribute('aria-label') || ''"
     for _ in range(80):
         tab.keyboard.press("Tab")
@@ -220,9 +214,9 @@ def test_first_paint_and_first_number_are_stated(
             if visit == "first":
                 context = browser.new_context(viewport={"width": WIDE[0], "height": WIDE[1]})
             page = context.new_page()
-            page.set_default_timeout(60_000)
+            page.set_default_timeout(120_000)
             page.add_init_script(_FIRST_NUMBER)
-            page.goto(f"{address}/{'' if path == 'executive' else path}?job=llm-7b")
+            page.goto(f"{address}/{'' if path == 'executive' else path}{QUERY}")
             number_ms = page.wait_for_function("() => window.firstNumberMs").json_value()
             paint_ms = page.evaluate(
                 "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,11 @@ import orjson
 import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.asyncio.client import connect
 
 from steptax.app.lake import Lake
+from steptax.benchmarks.product.sessions import ask
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -148,19 +153,38 @@ def test_case_21_twenty_tabs_come_and_go(
         seconds.append(time.monotonic() - begin)
         return tab
 
+    async def tab_without_a_picture() -> None:
+        """What the server has of a tab: its session, and what is sent to it."""
+        socket_url = address.replace("http", "ws", 1) + "/_stcore/stream"
+        async with connect(
+            socket_url, origin=address, subprotocols=["streamlit"], max_size=None
+        ) as socket:
+
+            def received(message: ForwardMsg) -> None:
+                nonlocal largest
+                largest = max(largest, message.ByteSize())
+
+            await ask(socket, "job", "big", None, received, more="&window=all")
+
+    async def five_tabs() -> None:
+        await asyncio.gather(*(tab_without_a_picture() for _ in range(5)))
+
     visit().close()
     time.sleep(6)
     warm_mb = resident_mb(port)
-    for _ in range(4):
-        tabs = [visit() for _ in range(5)]
-        for tab in tabs:
-            tab.close()
+    # One of each five is drawn: drawing is the work of the browser, and has no part in the case.
+    # The browser's driver has a loop of its own in this thread.
+    with ThreadPoolExecutor(1) as aside:
+        for _ in range(4):
+            drawn = visit()
+            aside.submit(lambda: asyncio.run(five_tabs())).result()
+            drawn.close()
     time.sleep(10)
     after_mb = resident_mb(port)
     context.close()
     with capsys.disabled():
         print(  # noqa: T201 - the figures are for whoever runs this
-            f"\n  20 tabs: {warm_mb:.0f} MB after one tab, {after_mb:.0f} MB after all; largest "
+            f"\n  24 tabs: {warm_mb:.0f} MB after one tab, {after_mb:.0f} MB after all; largest "
             f"message {largest / 1e6:.2f} MB; p95 {np.percentile(seconds[1:], 95):.1f} s"
         )
     assert largest < want["max_message_mb"] * 1e6

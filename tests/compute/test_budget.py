@@ -68,7 +68,7 @@ def test_a_period_that_is_over_is_what_was_spent() -> None:
 
 def test_what_is_not_known_is_said() -> None:
     found = spend_outlook(NOVEMBER, days(None, 100, 100), date(2026, 11, 3), 1000)
-    assert "1 days is not known" in found.spent_usd.warnings[0]
+    assert "the cost of 1 day is not known" in found.spent_usd.warnings[0]
     assert spend_outlook(NOVEMBER, [], date(2026, 11, 3), 1000).spent_usd.value is None
     first = spend_outlook(NOVEMBER, days(100), date(2026, 11, 1), 1000)
     assert "no day of the period is complete" in str(first.at_end_usd.reason)
@@ -104,6 +104,25 @@ def test_without_an_objective_or_goodput() -> None:
         error_budget(NOVEMBER, days(100), date(2026, 11, 1), 1.0, end)
 
 
+def test_cost_of_which_nothing_is_known_may_have_been_lost() -> None:
+    end = Measure(1000.0, "USD", 900.0, 1100.0)
+    told = [Day(date(2026, 11, 1), 1, 1.0), Day(date(2026, 11, 2), 999, None)]
+    blind = error_budget(NOVEMBER, told, date(2026, 11, 2), 0.9, end)
+    assert blind.goodput_ratio.value is blind.left_usd.value is blind.week_burn.value is None
+    assert blind.goodput_ratio.reason == (
+        "between 0.1 % and 100.0 %: of 99.9 % of the cost it is not known what happened"
+    )
+    told = [Day(date(2026, 11, 1), 900, 1.0), Day(date(2026, 11, 2), 100, None)]
+    partly = error_budget(NOVEMBER, told, date(2026, 11, 2), 0.8, end)
+    ratio, left = partly.goodput_ratio, partly.left_usd
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((0.9, 0.9, 1.0))
+    assert left.value == pytest.approx(200 - 100)
+    assert (left.low, left.high) == pytest.approx((180 - 100, 220))
+    bounded = [Day(date(2026, 11, 1), 100, 0.6, 0.6, 0.9)]
+    ratio = error_budget(NOVEMBER, bounded, date(2026, 11, 2), None, end).goodput_ratio
+    assert (ratio.value, ratio.high) == pytest.approx((0.6, 0.9))
+
+
 SPENDS = st.lists(st.one_of(st.none(), st.floats(0, 1e6)), min_size=1, max_size=30)
 
 
@@ -136,3 +155,14 @@ def test_a_burn_rate_of_one_uses_it_up(rows: list[tuple[float, float]], slo: flo
     assert found.goodput_ratio.value == pytest.approx(1 - found.lost_usd.value / paid, abs=1e-9)
     over = found.lost_usd.value / paid > (1 - slo) * (1 + 1e-9)
     assert (found.left_usd.value < 0) or not over
+
+
+def test_the_rest_of_today_and_days_without_a_bill_are_still_to_come() -> None:
+    """On the last day with 14 hours to go, and with a day whose bill has not come."""
+    spent = [100.0] * 29 + [10.0]
+    found = spend_outlook(NOVEMBER, days(*spent), date(2026, 11, 30), 3000, 14 / 24)
+    assert found.at_end_usd.value == pytest.approx(2910 + 14 / 24 * 100)
+    late = spend_outlook(NOVEMBER, days(*spent[:29], None), date(2026, 11, 30), 3000, 14 / 24)
+    assert late.at_end_usd.value == pytest.approx(2900 + 100)
+    over = spend_outlook(NOVEMBER, days(*spent), date(2026, 12, 1), 3000, 0.5)
+    assert over.at_end_usd.value == over.spent_usd.value

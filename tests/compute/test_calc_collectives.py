@@ -102,7 +102,7 @@ def test_c05_utilisation_by_two_conventions() -> None:
     # Its head size is 256, not 18,432 / 48: the attention part is smaller by 12,288 / 18,432.
     full = mfu.run({**call, "hidden": 48 * 256, "convention": "palm"})
     assert round(100 * full.main.value, 1) == 46.2
-    assert "46.2% by palm" in full.sentence
+    assert "46.2 % by palm" in full.sentence
 
 
 def test_utilisation_without_a_peak_has_a_reason() -> None:

@@ -83,7 +83,7 @@ def test_a_peak_without_a_precision_is_not_called_unknown() -> None:
             "peak_basis": "dense",
         }
     )
-    assert result.sentence == "MFU is 6.0% by 6N of 100 TFLOP/s dense."
+    assert result.sentence == "MFU is 6.0 % by 6N of 100 TFLOP/s dense."
 
 
 def test_a_step_alone_is_a_sentence() -> None:

@@ -36,7 +36,7 @@ def test_b5_1_the_worked_example() -> None:
     assert result.step_speedup.low == result.step_speedup.high == result.step_speedup.value
     assert result.next_limit == "communication"
     assert "3.19×" in result.sentence
-    assert "0.95 %" in result.sentence
+    assert "0.9 %" in result.sentence
     assert "33.0 %" in result.sentence
 
 

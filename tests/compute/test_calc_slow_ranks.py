@@ -45,7 +45,7 @@ def test_none_seen_is_not_none() -> None:
     result = any_slow(ranks=4096, observed_ranks=512, observed_slow=0)
     assert result.slow_ratio.high == 3 / 512
     assert result.any_slow_ratio.high == pytest.approx(1 - (1 - 3 / 512) ** 4096)
-    assert "0.00% to 100.00%" in result.sentence
+    assert "0.0 % to >99.9 %" in result.sentence
     assert any_slow(ranks=2, observed_ranks=3, observed_slow=3).slow_ratio.high == 1
 
 

@@ -42,7 +42,7 @@ def test_c09_delay_is_not_waste(delay: float, printed: float) -> None:
 
 
 def test_c09_the_trap_prints_the_right_number() -> None:
-    assert "25.7% of GPU time" in waste(delay_ratio=0.3459).sentence
+    assert "25.7 % of GPU time" in waste(delay_ratio=0.3459).sentence
 
 
 def test_c09_mitigation_recovers_part_of_the_waste() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -99,6 +100,28 @@ def test_a_share_of_failures_lies_between_what_the_unknown_may_be(
             assert share.low <= share.value + 1e-12
             assert share.value <= share.high + 1e-12
             assert share.high - share.low == pytest.approx(unknown / math.fsum(size))
+
+
+def test_what_sums_many_jobs_has_hours_and_is_no_job() -> None:
+    sums = [replace(fact(s, h, None), is_sum=True) for s, h in (("failed", 30.0), ("running", 10))]
+    (failed, running) = by_state([*sums, fact("running", 20.0)])
+    assert (failed.jobs, failed.gpu_hours.value, failed.jobs_share) == (None, 30.0, None)
+    assert (running.jobs, running.gpu_hours.value) == (None, 30.0)
+    only = failure_shares(sums)
+    assert only.by_jobs.value is None
+    assert "sums many jobs" in (only.by_jobs.reason or "")
+    assert only.by_gpu_hours.value == 1.0
+    rate = failure_rate(sums)
+    assert rate.mtbf_gpu_hours.value is None
+    assert "sums many jobs" in (rate.mtbf_gpu_hours.reason or "")
+    # Beside jobs: the shares of jobs are of these alone.
+    jobs = [fact("failed", 1.0, failures=1), fact("completed", 3.0)]
+    mixed = failure_shares([*sums, *jobs])
+    assert (mixed.by_jobs.value, mixed.by_gpu_hours.value) == (0.5, 31 / 34)
+    assert mixed.by_jobs.warnings[0].startswith("without 1 sum of many jobs")
+    assert failure_rate([*sums, *jobs]).gpu_hours == 4.0
+    (row, *_) = by_size([*sums, *jobs])
+    assert (row.size, row.jobs, row.jobs_by_state) == ("8-15", 2, {"failed": 1, "completed": 1})
 
 
 def test_failures_by_jobs_and_by_hours_differ() -> None:

@@ -186,3 +186,12 @@ def test_no_straggler_no_reason() -> None:
     assert got.verdict.kind is Kind.NONE
     assert not got.explanation.hints
     assert got.explanation.reason == "there is no straggler to explain"
+
+
+def test_more_than_all_of_an_excess_is_all_of_it() -> None:
+    seq = sequences()
+    seq[:, 3] *= 1.4
+    extra = (seq - 900_000) / 20
+    extra[:, 3] -= 4_000  # its device is quicker than the others: length explains over 100 %
+    (text,) = [t for t in explain(extra, seq_sq_sum=seq).hints[0].evidence_for if "accounts" in t]
+    assert text.endswith("which accounts for all of it")

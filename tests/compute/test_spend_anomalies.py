@@ -70,6 +70,15 @@ def test_a_new_level_is_told_once_it_comes_and_then_expected() -> None:
     assert all(one.last < 40 + HISTORY_DAYS for one in found)
 
 
+def test_free_weekends_and_work_every_second_day_are_a_habit() -> None:
+    week = np.tile([100.0, 100, 100, 100, 100, 0, 0], 10)
+    assert anomalies(week) == ()
+    assert anomalies(np.tile([0.0, 80.0], 40)) == ()
+    week[59] = 400
+    (found,) = anomalies(week)
+    assert (found.first, found.last, found.actual) == (59, 59, 400)
+
+
 def test_days_that_are_not_known_are_neither_zero_nor_an_anomaly() -> None:
     series = noisy(60)
     series[30:40] = np.nan

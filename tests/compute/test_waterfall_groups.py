@@ -161,7 +161,7 @@ def test_time_that_nothing_explains_opens_the_ratios() -> None:
     mostly = total([job("a", 0, 100, steps=STEPS), job("c", 0, 900)]).measures()
     assert mostly["goodput_ratio"].value is None
     assert mostly["goodput_ratio"].reason == (
-        "between 8.0% and 99.0%: of 91.0% of the time it is not known what happened"
+        "between 8.0 % and 99.0 %: of 91.0 % of the time it is not known what happened"
     )
     assert mostly["ettr_ratio"].value is None
     assert (mostly["scheduling_ratio"].low, mostly["scheduling_ratio"].value) == (0.09, 1.0)

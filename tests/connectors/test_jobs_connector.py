@@ -48,7 +48,7 @@ def us(*when: int) -> int:
 def test_every_column_of_jobs_can_be_read() -> None:
     columns = {c.name for c in table("jobs").columns}
     left = columns - {t.column for t in TARGETS}
-    assert left == {"time_basis", "causal", "source", "source_row", "ingested_at_us"}
+    assert left == {"time_basis", "causal", "is_sum", "source", "source_row", "ingested_at_us"}
 
 
 def test_a_row(read: Callable[..., Read]) -> None:
@@ -153,6 +153,13 @@ def test_sums_by_final_state_are_a_job_each(read: Callable[..., Read]) -> None:
         ("a:failed", "a", "failed", None),
     ]
     assert [r.row for r in got.rejects] == [3]
+    assert all(r["is_sum"] for r in got.rows)  # of how many jobs is not stated
+
+
+def test_rows_that_tell_of_one_run_are_jobs(read: Callable[..., Read]) -> None:
+    for text in ("gpus,hours,team\n8,1,a\n", "job_id,gpu_hours\nj,1\n", "start,gpu_hours\n1,2\n"):
+        (row,) = read(text, time_unit="s").rows
+        assert "is_sum" not in row
 
 
 def test_a_usage_table_without_jobs(read: Callable[..., Read]) -> None:
@@ -162,6 +169,7 @@ def test_a_usage_table_without_jobs(read: Callable[..., Read]) -> None:
         ("table:3", None, "b"),
     ]
     assert "name" not in got.rows[0]
+    assert all(r["is_sum"] for r in got.rows)
     assert got.notes == ["there is no job id: each row is called by its file and line"]
 
 

@@ -58,7 +58,7 @@ def test_the_commands_of_a_page_run(
     monkeypatch.chdir(tmp_path)
     for name in ("STEPTAX_LAKE", "STEPTAX_PRICE_USD_PER_GPU_HOUR"):
         monkeypatch.delenv(name, raising=False)
-    examples = tmp_path / "examples"
+    examples = tmp_path / "tests" / "connectors" / "examples"
     shutil.copytree(ROOT / "tests" / "connectors" / "examples", examples)
     for name, example in OWN_FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -49,7 +49,8 @@ def test_a_link_restores_the_comparison(add: Add, show: Show, text_of: Text) -> 
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"), [("9-3", "before step"), ("900-", "no steps there"), ("x", "no job")]
+    ("steps", "said"),
+    [("9-3", "before step"), ("900-", "no steps there"), ("x", "expected steps as FIRST-LAST")],
 )
 def test_steps_that_cannot_be_are_told(add: Add, show: Show, steps: str, said: str) -> None:
     add("worker")

@@ -56,7 +56,7 @@ def test_jobs_are_ranked_and_keep_their_types(show: Show, text_of: Text) -> None
     jobs = table_with(at, "job_id", "spend_usd")
     assert jobs["job_id"].iloc[0] == "worker"
     assert set(jobs["job_id"]) == {"worker", "acct-1", "acct-2"}
-    assert str(jobs["spend_usd"].dtype) == "float64"
+    assert jobs["spend_usd"].dtype.kind == "f"
     by_job = jobs.set_index("job_id")["spend_usd"]
     assert by_job["acct-1"] == 320.0
     assert by_job.isna()["acct-2"]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from steptax.app import first_run
@@ -16,6 +17,7 @@ from steptax.app.errors import IntegrityError
 from steptax.app.lake import Lake
 from steptax.pages import data, parts
 from steptax.pages import first_run as first_run_page
+from tests.app.fleet_lake import charge, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["../pages/executive.py", "../pages/job.py", "../pages/health.py"]
@@ -35,7 +37,7 @@ def test_an_empty_lake_says_what_to_do(show: Show, text_of: Text, page: str) -> 
     said = text_of(at)
     assert "steptax demo" in said
     assert "steptax ingest FILE" in said
-    assert [heading.value for heading in at.subheader] == ["No job yet"]
+    assert [heading.value for heading in at.header] == ["No job yet"]
 
 
 def test_no_lake_at_all_says_the_same(
@@ -78,10 +80,81 @@ def test_the_first_job_appears_without_a_new_start(lake: Lake, add: Add, show: S
     assert at.selectbox(key="job").value == "worker"
 
 
+@pytest.mark.parametrize(
+    ("page", "name", "shown"),
+    [
+        (None, "Executive review", {"price"}),
+        ("../pages/fleet.py", "Fleet", {"price"}),
+        ("../pages/job.py", "Job drill-down", {"job", "window", "price"}),
+        ("../pages/reference.py", "Reference figures", set()),
+        ("../pages/health.py", "Data & health", set()),
+    ],
+)
+def test_a_page_says_its_name_first_and_shows_only_choices_that_count(
+    add: Add, show: Show, page: str | None, name: str, shown: set[str]
+) -> None:
+    add("worker")
+    at = show(page)
+    assert not at.exception
+    first, *rest = [
+        m.value.replace("\\", "") for m in at.markdown if m.value.lstrip().startswith("#")
+    ]
+    assert first == f"# {name}"
+    assert rest[0].startswith("## "), "the sentence comes next"
+    assert not any(text.startswith(("#### ", "##### ")) for text in rest), "no rank is left out"
+    fields = (at.selectbox(key="job"), at.selectbox(key="window"), at.number_input(key="price"))
+    assert {field.key for field in fields if not field.disabled} == shown
+
+
+def test_the_tab_of_a_job_is_named_after_it(
+    add: Add, show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add("worker")
+    names: list[str | None] = []
+    monkeypatch.setattr(
+        st, "set_page_config", lambda page_title=None, **_: names.append(page_title)
+    )
+    show()
+    assert names[-1] == "Executive review · Steptax"
+    show("../pages/job.py")
+    assert names[-1] == "worker · Job drill-down · Steptax"
+
+
+def test_only_a_job_that_may_still_begin_is_waited_for(add: Add, show: Show, text_of: Text) -> None:
+    head = "job_id,gpus,start,end\n"
+    add("ended", kind="jobs", text=f"{head}old,8,2026-09-01T00:00:00Z,2026-09-02T00:00:00Z\n")
+    add("begun", kind="jobs", text=f"{head}new,8,2026-09-01T00:00:00Z,\n")
+    assert "Looks again" not in text_of(show("../pages/job.py", job="old"))
+    assert "Looks again" in text_of(show("../pages/job.py", job="new"))
+
+
+def test_procurement_without_a_lake_is_the_first_page(
+    show: Show, text_of: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPTAX_LAKE", str(tmp_path / "nowhere"))
+    at = show("../pages/procurement.py")
+    assert not at.exception
+    assert not at.error
+    assert "steptax ingest FILE" in text_of(at)
+
+
 def test_the_job_is_always_in_the_url(add: Add, show: Show) -> None:
     add("worker")
     at = show("../pages/job.py")
     assert at.query_params["job"] == "worker"
+
+
+def test_the_price_of_the_installation_is_in_the_url_and_that_of_a_link_wins(
+    add: Add, show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPTAX_PRICE_USD_PER_GPU_HOUR", "2")
+    add("worker")
+    at = show()
+    assert at.number_input(key="price").value == 2
+    assert at.query_params["price"] == "2.0"
+    at.number_input(key="price").set_value(None).run()
+    assert at.number_input(key="price").value is None
+    assert show(price="3.5").number_input(key="price").value == 3.5
 
 
 @pytest.mark.parametrize(
@@ -160,3 +233,18 @@ def test_importing_a_page_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(data, "executive", lambda *_: pytest.fail("drew on import"))
     runpy.run_path(str(ROOT / "pages" / "executive.py"), run_name="imported")
     assert "steptax.pages.frame" in sys.modules
+
+
+def test_a_bill_alone_is_reviewed_and_not_a_first_run(
+    lake: Lake, show: Show, text_of: Text
+) -> None:
+    day = 86_400_000_000
+    begin = 20_000 * day
+    lake.append("charges", rows([charge("0", begin, begin + day, "55180", "i-1")]), source="test")
+    at = show()
+    assert not at.exception
+    said = text_of(at)
+    assert "You were billed" in said
+    assert "55,180" in said
+    assert "no job is known to have used any of it" in said
+    assert "looks again every 2 seconds" not in said

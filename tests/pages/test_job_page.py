@@ -99,7 +99,7 @@ def test_a_link_leads_to_a_rank_and_a_step(add: Add, show: Show, figures: Figure
     assert not at.exception
     timeline = by_name(figures(at))["timeline"]["spec"]
     assert "chosen · 3" in timeline["data"][0]["y"]
-    assert "##### Step 7, rank by rank" in [m.value for m in at.markdown]
+    assert "### Step 7, rank by rank" in [m.value for m in at.markdown]
 
 
 def test_without_a_choice_the_culprit_and_a_slow_step_are_shown(
@@ -117,7 +117,7 @@ def test_typing_a_rank_and_a_step(add: Add, show: Show, figures: Figures) -> Non
     at = show(JOB, job="worker")
     at.number_input(key="rank").set_value(2)
     at.number_input(key="step").set_value(11).run()
-    assert "##### Step 11, rank by rank" in [m.value for m in at.markdown]
+    assert "### Step 11, rank by rank" in [m.value for m in at.markdown]
     marks = by_name(figures(at))["heat"]["spec"]["layout"]["annotations"]
     assert {(mark["x"], mark["y"]) for mark in marks} == {(1, 2), (11, 1)}
 

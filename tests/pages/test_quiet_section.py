@@ -19,6 +19,7 @@ def test_a_job_tells_its_quiet_failures(
     assert "Quiet failures" in text_of(at)
     (table,) = [f.value for f in at.dataframe if "failure" in f.value.columns]
     found = table.set_index("title")
-    assert found.loc["waiting for slow ranks", "value"] > 0.1
-    assert found.loc["steps that stalled", "value"] == 0
+    assert not {"value", "unit"} & set(table.columns)  # what was found says both
+    assert float(found.loc["waiting for slow ranks", "found"].split(" %")[0]) > 10
+    assert found.loc["steps that stalled", "found"].startswith("0")
     assert "no save has a begin" in found.loc["a save takes", "found"]

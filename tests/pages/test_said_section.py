@@ -42,7 +42,7 @@ def test_what_the_log_printed_stands_beside_ours(
     at = show(JOB, job="titan")
     assert not at.exception
     assert not at.error
-    assert "##### What the log printed" in text_of(at)
+    assert "### What the log printed" in text_of(at)
     (table,) = [frame for frame in frames(at) if "printed" in frame.columns]
     rows = table.set_index("figure")
     assert rows.loc["tokens per second and GPU", "printed"] == "9,323"

@@ -252,7 +252,7 @@ def test_generated_traces_of_other_shapes(
     if file == "D_vpp2_ovlp":
         # Its timing is not physical: that is said, and no cause is named.
         assert any("No verdict" in warning.value for warning in at.warning)
-        assert "more than 5%: no verdict" in text_of(at)
+        assert "more than 5.0 %: no verdict" in text_of(at)
 
 
 def test_per_rank_times_give_an_estimate_when_asked(

@@ -69,7 +69,7 @@ def test_the_numbers_are_those_of_the_command(
     add: Add, text_of: Text, steptax: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add("worker")
-    at = opened()
+    at = opened(from_job="false")
     said = text_of(at)
     for text in ("145 ms", "45.4 ms", "69.0 %", "0.95 %", "10.3 %", "33.0 %", "3.19×", "3.22×"):
         assert text in said, text
@@ -110,7 +110,7 @@ def test_a_link_is_the_state_again(text_of: Text) -> None:
     at.number_input(key="kernel-speedup.wait_ms").set_value(40.0).run()
     assert not at.exception
     carried = link(at)
-    assert carried == typed("kernel-speedup", speedup="12.5", wait_ms="40")
+    assert carried == typed("kernel-speedup", speedup="12.5", wait_ms="40") | {"from_job": "false"}
     again = opened(**carried)
     assert text_of(again) == text_of(at)
     assert command(again) == command(at)
@@ -151,7 +151,7 @@ def test_utilisation_is_there_at_once_by_every_convention(text_of: Text, figures
     assert not at.exception
     assert at.metric[0].value.replace("\\", "") == "40.4 %"
     said = text_of(at)
-    for text in ("MFU is 40.4% by megatron of 989.5", "39.0 %", "42.3 %", "50.4 %", "406B"):
+    for text in ("MFU is 40.4 % by megatron of 989.5", "39.0 %", "42.3 %", "50.4 %", "406B"):
         assert text in said, text
     assert "tornado" in by_name(figures(at))
 
@@ -167,7 +167,7 @@ def test_every_calculator_is_drawn(add: Add, figures: Figures, name: str) -> Non
         for figure in figures(at):
             assert figure["config"]["showSendToCloud"] is False
             assert figure["bytes"] < 100_000
-    at = opened(calc=name)
+    at = opened(calc=name, from_job="false")
     assert at.metric
     assert [c for c in captions(at) if c == "example, type your own"]
 
@@ -175,7 +175,7 @@ def test_every_calculator_is_drawn(add: Add, figures: Figures, name: str) -> Non
 def test_a_job_fills_the_inputs(add: Add, text_of: Text, figures: Figures) -> None:
     add("worker")
     at = opened()
-    at.toggle(key="from_job").set_value(True).run()
+    assert at.toggle(key="from_job").value, "a job with steps fills the inputs unasked"
     assert not at.exception
     held = captions(at)
     assert held.count("measured: job worker, all 60 steps") == 4
@@ -217,7 +217,8 @@ def test_a_job_without_steps_leaves_the_example(add: Add, text_of: Text) -> None
     at = opened(from_job="true", job="acct-1")
     assert not at.exception
     assert "has no steps" in at.error[0].value
-    assert "1.00× to 4.75×" in text_of(at)
+    assert "## Example: 232× on this kernel gives 1.00× to 4.75×" in text_of(at)
+    assert not opened(job="acct-1").toggle(key="from_job").value
 
 
 @pytest.mark.parametrize(
@@ -249,7 +250,7 @@ def test_figures_carry_the_numbers(
     add: Add, figures: Figures, array: Callable[[Any], np.ndarray]
 ) -> None:
     add("worker")
-    found = by_name(figures(opened()))
+    found = by_name(figures(opened(from_job="false")))
     assert set(found) == {"composition", "speedup", "tornado"}
     bars = {trace["name"]: trace for trace in found["composition"]["spec"]["data"]}
     assert set(bars) == {"compute", "communication", "wait"}
@@ -277,7 +278,7 @@ def test_caveats_stand_under_the_answer(text_of: Text) -> None:
 
 def test_the_price_of_the_page_is_used(add: Add, text_of: Text) -> None:
     add("worker")
-    at = opened(calc="remove-worst", price="2.5")
+    at = opened(calc="remove-worst", price="2.5", from_job="false")
     assert "the price at the top of the page" in captions(at)
     assert "--usd-per-gpu-hour" in command(at)
     assert "$130.29/d" in text_of(at)

@@ -40,7 +40,11 @@ def groups(at: AppTest) -> Any:
 
 
 def bars(figures: Figures, at: AppTest) -> dict[str, Any]:
-    (found,) = [f for f in figures(at) if "13" in str(f["spec"]) or "rest" in str(f["spec"])]
+    (found,) = [
+        f
+        for f in figures(at)
+        if any(str(t.get("name")).startswith(("13", "rest")) for t in f["spec"]["data"])
+    ]
     return dict(found["spec"])
 
 
@@ -157,7 +161,7 @@ def test_without_a_price_jobs_rank_by_hours_that_can_be_won_back(add: Add, lake:
     assert [job.job_id for job in view.jobs] == ["b-long", "a-short"]
     assert view.jobs[0].recoverable_usd.value is None
     assert view.jobs[0].recoverable_gpu_hours.value
-    assert "Fix job b-long first" in view.sentence
+    assert "Fix first: job b-long, worth" in view.sentence
     assert "GPU-hours" in view.sentence.split("first: ")[1]
     priced = executive_view(open_workspace(lake.root), price=Decimal(2))
     assert [job.job_id for job in priced.jobs] == ["b-long", "a-short"]

@@ -82,7 +82,7 @@ def test_published_results_through_a_lake(
     assert data["recovered_usd"]["value"] == pytest.approx(world * 2.5)
     assert data["price"] == {
         "usd_per_gpu_hour": 2.5,
-        "basis": "list price $2.50 per GPU-hour, you set it",
+        "basis": "$2.50 per GPU-hour, you set it",
     }
 
 

@@ -63,7 +63,7 @@ def test_a_real_heavy_stage(shared: Shared) -> None:
     [
         ("A_pp4", PatternKind.NONE, "No straggler"),
         ("B_pp1_dp4", PatternKind.NONE, "shorter than the ideal"),
-        ("D_vpp2_ovlp", PatternKind.UNTELLABLE, "off by 26% where 5% are allowed"),
+        ("D_vpp2_ovlp", PatternKind.UNTELLABLE, "off by 26 % where 5.0 % are allowed"),
         ("E_nodp", PatternKind.STAGE, "may as well be a slow worker"),
     ],
 )

@@ -201,7 +201,7 @@ def test_sequences_dealt_evenly(uneven: tuple[Analysis, Any]) -> None:
     rest = analysis.nodelay_s - 0.03 * (6 + squares.sum(axis=0).max(axis=1))
     expected = 0.03 * (6 + 6 * squares.mean(axis=(0, 2))) + rest
     np.testing.assert_allclose(dealt.step_s, expected, rtol=1e-9)
-    assert "100% of the spread" in dealt.question
+    assert "100 % of the spread" in dealt.question
     assert mean(even) < analysis.nodelay_s.mean()
     (signs,) = sequence_signs(analysis.model.trace)
     assert signs.correlation == pytest.approx(1)

@@ -12,6 +12,7 @@ from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.order_stats import any_slow_ratio
 from steptax.app.compute.scaling import bad_rank_upper_ratio
 from steptax.app.errors import UserError
+from steptax.app.format import format_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +60,17 @@ def any_slow(
     low, high = None, None
     if slow_ratio is not None and observed_ranks is None:
         chance = slow_ratio
-        sentence = f"{any_slow_ratio(chance, ranks):.2%} of steps have a slow rank among {ranks:,}."
+        sentence = (
+            f"{format_share(any_slow_ratio(chance, ranks))} of steps have a slow rank "
+            f"among {ranks:,}."
+        )
     elif observed_ranks is not None and slow_ratio is None:
         chance, low, high = _observed(observed_ranks, observed_slow)
         bound = ("95 % upper bound 3/n",) if observed_slow == 0 else ()
         sentence = (
             f"With {observed_slow:,} slow of {observed_ranks:,} ranks seen, "
-            f"{any_slow_ratio(low, ranks):.2%} to {any_slow_ratio(high, ranks):.2%} of steps have "
+            f"{format_share(any_slow_ratio(low, ranks))} to "
+            f"{format_share(any_slow_ratio(high, ranks))} of steps have "
             f"a slow rank among {ranks:,}."
         )
     else:

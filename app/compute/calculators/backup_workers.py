@@ -9,6 +9,7 @@ from steptax.app.compute.calculators.expected_max import DISTRIBUTIONS
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.order_stats import standard_order_mean
+from steptax.app.format import format_share
 
 #: Largest spread that a break-even is looked for in.
 _WIDEST_CV = 3.0
@@ -88,7 +89,9 @@ def backup_workers(
             "the workers"
         )
     least = (
-        even.reason if even.value is None else f"it pays above a spread of {even.value:.2%} of mean"
+        even.reason
+        if even.value is None
+        else f"it pays above a spread of {format_share(even.value)} of mean"
     )
     return BackupWorkers(
         headline="break_even_cv_ratio" if cv_ratio is None else "net_gain",
@@ -102,7 +105,9 @@ def backup_workers(
         break_even_cv_ratio=even,
         dropped_ratio=Ratio(backups / total),
         sentence=f"{sentence}; {least}.",
-        warnings=(f"drops {backups / total:.1%} of the gradients: the effective batch changes",),
+        warnings=(
+            f"drops {format_share(backups / total)} of the gradients: the effective batch changes",
+        ),
     )
 
 

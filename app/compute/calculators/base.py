@@ -16,6 +16,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from steptax.app.compute.calculators.arguments import measured_band, together, value_of
 from steptax.app.compute.calculators.parameter import SWING, Kind, Parameter
 from steptax.app.compute.measure import Level, Measure
+from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.errors import UserError
 
 
@@ -101,7 +102,7 @@ class Result:
             max([main.value, *outputs]),
             "each measured input alone over its interval"
             if measured
-            else self.band_basis or f"each input alone {SWING:.0%} either way".replace("%", " %"),
+            else self.band_basis or f"each input alone {spoken_ratio(SWING)} either way",
         )
 
     def measures(self) -> dict[str, Measure]:

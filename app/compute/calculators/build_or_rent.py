@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Parameter
 from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.compute.spoken import spoken_ratio
 from steptax.app.errors import UserError
 
 HOURS_PER_YEAR = 8766.0
@@ -144,12 +145,12 @@ def _break_even(yearly_usd: float, margin_usd: float) -> Measure:
 def _sentence(owned: float, rent: float, used: float, even: Measure) -> str:
     word = "less" if owned < rent else "more"
     text = (
-        f"At {used:.0%} use an own hour costs ${owned:.2f}, ${abs(rent - owned):.2f} {word} than "
-        f"the rent"
+        f"At {spoken_ratio(used)} use an own hour costs ${owned:.2f}, ${abs(rent - owned):.2f} "
+        f"{word} than the rent"
     )
     if even.value is None:
         return f"{text}; {even.reason}."
-    return f"{text}; owning is cheaper from {even.value:.0%} use on."
+    return f"{text}; owning is cheaper from {spoken_ratio(even.value)} use on."
 
 
 CALCULATORS = (build_or_rent,)

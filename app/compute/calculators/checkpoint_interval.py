@@ -16,6 +16,7 @@ from steptax.app.compute.checkpointing import (
 )
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.errors import UserError
+from steptax.app.format import format_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +101,8 @@ def checkpoint_interval(
             math.sqrt(2 * checkpoint_s / mtbf_s) + recover_s / mtbf_s, "ratio"
         ),
         lost_per_failure_s=Measure(rework_s + restart_s, "s"),
-        sentence=f"Save every {best:,.0f} s: {useful:.2%} of the time is useful. A failure costs "
-        f"{rework_s + restart_s:,.0f} s; the larger part is {larger}.",
+        sentence=f"Save every {best:,.0f} s: {format_share(useful)} of the time is useful. A "
+        f"failure costs {rework_s + restart_s:,.0f} s; the larger part is {larger}.",
         warnings=("failures are taken as independent and equally likely at any moment",),
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Parameter
 from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.compute.spoken import spoken_ratio
 
 _RATE = "USD/GPU-hour"
 
@@ -103,7 +104,7 @@ def _sentence(even: Measure, used: float, hourly: float) -> str:
     text = f"A used hour costs ${used:.2f}, ${abs(hourly - used):.2f} {word} than by the hour"
     if even.value is None:
         return f"{text}; {even.reason}."
-    return f"{text}; the commitment saves from {even.value:.0%} use on."
+    return f"{text}; the commitment saves from {spoken_ratio(even.value)} use on."
 
 
 CALCULATORS = (commitment,)

@@ -8,6 +8,7 @@ from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.order_stats import any_slow_ratio
+from steptax.app.format import format_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +58,8 @@ def gc_sync(
         step_speedup=Measure.missing("x", "the step without pauses was not given")
         if step_ms is None
         else Measure((step_ms + apart) / (step_ms + together), "x"),
-        sentence=f"{hit:.1%} of steps meet a pause. Pausing together costs {together:.3g} ms per "
-        f"step instead of {apart:.3g} ms.",
+        sentence=f"{format_share(hit)} of steps meet a pause. Pausing together costs "
+        f"{together:.3g} ms per step instead of {apart:.3g} ms.",
     )
 
 

@@ -11,6 +11,7 @@ from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure
 from steptax.app.errors import UserError
+from steptax.app.format import format_share
 
 
 def spares_needed(failures_per_h: float, repair_h: float, coverage_ratio: float) -> int:
@@ -106,8 +107,8 @@ def hot_spares(
     )
     if cost.value is not None and benefit.value is not None:
         net = Measure(benefit.value - cost.value, "ratio")
-        sentence += f"; they cost {cost.value:.2%} of the job's nodes"
-        sentence += f" and save {benefit.value:.2%} of the time"
+        sentence += f"; they cost {format_share(cost.value)} of the job's nodes"
+        sentence += f" and save {format_share(benefit.value)} of the time"
     else:
         net = Measure.missing("ratio", cost.reason or benefit.reason or "")
     return HotSpares(

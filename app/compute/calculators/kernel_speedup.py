@@ -10,6 +10,7 @@ from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Parameter
 from steptax.app.compute.kernel_model import KernelModel, StepParts
 from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.format import format_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,8 +211,8 @@ def _sentence(
     limit_ms: float,
 ) -> str:
     value, low, high = step
-    compute = f"{after.compute_ms / after.total_ms * 100:.2f} %"
-    wait = f"{after.wait_ms / after.total_ms * 100:.1f} %"
+    compute = format_share(after.compute_ms / after.total_ms)
+    wait = format_share(after.wait_ms / after.total_ms)
     shares = (
         f"compute is then {compute} of the step and waiting {wait}; next limit: {limit}, "
         f"{limit_ms:.3g} ms."

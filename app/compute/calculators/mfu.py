@@ -21,6 +21,7 @@ from steptax.app.compute.mfu import Utilization, missing_ratio, of_achievable, u
 from steptax.app.compute.model_shape import ModelShape, count_params
 from steptax.app.compute.peaks import Peak
 from steptax.app.errors import UserError
+from steptax.app.format import format_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +245,10 @@ def _sentence(
     if model.value is None:
         return f"No MFU: {model.reason}."
     known = "" if dtype is None and fp8_ratio is None else f"{against.dtype} "
-    return f"MFU is {model.value:.1%} by {convention} of {against.tflops:.6g} TFLOP/s {known}dense."
+    return (
+        f"MFU is {format_share(model.value)} by {convention} of {against.tflops:.6g} TFLOP/s "
+        f"{known}dense."
+    )
 
 
 CALCULATORS = (mfu,)

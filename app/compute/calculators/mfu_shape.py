@@ -24,7 +24,7 @@ _MLA = ("kv_lora_rank", "qk_head_dim", "qk_rope_head_dim", "v_head_dim")
 _OF_EXPERTS = ("topk", "moe_ffn", "shared_ffn", "moe_layers")
 #: Fields of a model by the flag that sets them, where the names differ.
 _FLAGS = {"seq_len": "seq_len_tokens", "swiglu": "mlp", "params_active": "params"}
-_NOT_KNOWN = re.compile(r"^(\w+) of the model is not known")
+_NOT_KNOWN = re.compile(r"^(\w+)(?: size)? of the model is not known")
 
 
 def _count(name: str, help_text: str, minimum: int = 1) -> Parameter:

@@ -13,6 +13,7 @@ from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.order_stats import Array
 from steptax.app.errors import UserError
+from steptax.app.format import format_share
 
 
 @dataclass(frozen=True)
@@ -155,8 +156,8 @@ def remove_worst(
         payback_d=_payback(per_day, replacement_usd),
         curve=tuple((r.removed, other_ms + r.replaced, other_ms + r.shrunk) for r in steps),
         sentence=f"Replacing the {worst} slowest of {n:,} ranks takes the step from {before:.4g} "
-        f"to {replaced:.4g} ms and saves {recovered:.1%} of the GPU time; running without them "
-        f"takes {shrunk:.4g} ms.",
+        f"to {replaced:.4g} ms and saves {format_share(recovered)} of the GPU time; running "
+        f"without them takes {shrunk:.4g} ms.",
         warnings=("from one mean per rank: no band, and chance is taken as lasting",),
     )
 

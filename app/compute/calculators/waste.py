@@ -9,6 +9,7 @@ from steptax.app.compute.calculators.money import PRICE, PRICE_HIGH, priced
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.errors import UserError
+from steptax.app.format import format_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,8 @@ def waste(
         extra_usd=priced(gpu_hours, usd_per_gpu_hour, usd_per_gpu_hour_high),
         mitigated_ratio=mitigated,
         mitigation_speedup=faster,
-        sentence=f"Taking {factor - 1:.2%} longer ({factor:.4g}x) wastes {lost:.1%} of GPU time.",
+        sentence=f"Taking {format_share(factor - 1)} longer ({factor:.4g}x) wastes "
+        f"{format_share(lost)} of GPU time.",
     )
 
 

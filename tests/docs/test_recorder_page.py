@@ -1,0 +1,22 @@
+"""The loop that the page of the recorder shows records a job as it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "recorder.md"
+
+
+def test_the_loop_of_the_page_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steptax: Callable[..., Any]
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, str(PAGE), "exec"), {"__name__": "__main__"})
+    view = steptax("job", "my-job", "--lake", tmp_path / "steptax-lake")
+    assert "20 of 20 steps used" in view["coverage"]["text"]
