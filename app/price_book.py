@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from steptax.app.compute.devices import devices
+from steptax.app.compute.mfu.device_table import devices
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.lake import Lake
 from steptax.app.queries import DuckEngine

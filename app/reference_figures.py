@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from steptax.app.compute.measure import Measure
-from steptax.app.compute.peaks import peak
+from steptax.app.compute.mfu.peaks import peak
 from steptax.app.format import format_value
 from steptax.app.reference import Computed, Misquote, ReferenceFigure, computed
 

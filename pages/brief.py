@@ -12,7 +12,7 @@ from steptax.app.report.executive import executive_report
 from steptax.app.report.fleet import fleet_report
 from steptax.app.report.models import Report
 from steptax.app.report.render import possible_formats, render
-from steptax.app.views.fleet_filter import FleetFilter
+from steptax.app.views.fleet.filter import FleetFilter
 from steptax.app.views.workspace import Workspace
 from steptax.pages import data, parts, reader, state
 

@@ -10,7 +10,7 @@ import streamlit as st
 from steptax.app.charts.budget import budget_figure, days_table, history_table
 from steptax.app.errors import SteptaxError
 from steptax.app.metrics import METRICS
-from steptax.app.views.budget import ALL, BudgetView
+from steptax.app.views.review.budget import ALL, BudgetView
 from steptax.pages import data, parts, state
 
 SCOPE: Final = "scope"

@@ -12,8 +12,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from steptax.app.charts import collectives as charts
 from steptax.app.errors import NotFoundError
-from steptax.app.views.collectives import CollectivesView
-from steptax.app.views.collectives_text import TITLE, evidence, hang_lines, verdict
+from steptax.app.views.collectives.text import TITLE, evidence, hang_lines, verdict
+from steptax.app.views.collectives.view import CollectivesView
 from steptax.pages import data, frame, parts
 
 _ANCHOR = "collectives"

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from steptax.app.charts.side_by_side import compared_figure, differences_table, metrics_table
-from steptax.app.views.side_by_side import Side, SideBySide
-from steptax.app.views.side_by_side_load import Part
+from steptax.app.views.compare.load import Part
+from steptax.app.views.compare.view import Side, SideBySide
 from steptax.pages import compare_data, frame, parts, state
 
 #: Job and steps of both sides, in the URL and in the state.

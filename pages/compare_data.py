@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from steptax.app.views.job_price import price_version
+from steptax.app.views.compare.load import Part, halves, read_part
+from steptax.app.views.compare.view import SideBySide, side_by_side
 from steptax.app.views.kept import Latest
-from steptax.app.views.side_by_side import SideBySide, side_by_side
-from steptax.app.views.side_by_side_load import Part, halves, read_part
+from steptax.app.views.pricing.of_job import price_version
 from steptax.pages import data
 
 #: Jobs that can be chosen from a list; others by their name in the link.

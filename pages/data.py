@@ -22,38 +22,38 @@ from steptax.app.access import AccessDeniedError
 from steptax.app.errors import NotFoundError
 from steptax.app.settings import Settings, current_settings
 from steptax.app.views.alert_list import alert_rows
-from steptax.app.views.budget import BudgetView, budget_view, scopes
-from steptax.app.views.budget import set_budget as store_budget
-from steptax.app.views.collectives import CollectivesView, collectives_view
-from steptax.app.views.detector_score import DetectorScore, detector_score
-from steptax.app.views.devices import (
+from steptax.app.views.bill.record import RecordView, record_view
+from steptax.app.views.bill.sharing import neighbours_version
+from steptax.app.views.collectives.view import CollectivesView, collectives_view
+from steptax.app.views.devices.view import (
     DevicesView,
     devices_view,
     has_devices,
     job_window,
     samples_version,
 )
-from steptax.app.views.executive import days_of, executive_view
-from steptax.app.views.executive_models import ExecutiveView
-from steptax.app.views.fleet import fleet_view
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.fleet_bill_models import FleetBill
-from steptax.app.views.fleet_facts import fleet_facts
-from steptax.app.views.fleet_filter import FleetChoices, FleetFilter
-from steptax.app.views.fleet_filter import fleet_choices as fleet_choices_of
-from steptax.app.views.fleet_models import FleetView
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.fleet.bill_models import FleetBill
+from steptax.app.views.fleet.facts import fleet_facts
+from steptax.app.views.fleet.filter import FleetChoices, FleetFilter
+from steptax.app.views.fleet.filter import fleet_choices as fleet_choices_of
+from steptax.app.views.fleet.models import FleetView
+from steptax.app.views.fleet.view import fleet_view
 from steptax.app.views.health import health_view
 from steptax.app.views.health_models import HealthView
-from steptax.app.views.history import HistoryView, history_view
-from steptax.app.views.job import job_view, step_timeline
-from steptax.app.views.job_models import JobView, StepTimeline
-from steptax.app.views.job_price import price_version
+from steptax.app.views.job.detector_score import DetectorScore, detector_score
+from steptax.app.views.job.history import HistoryView, history_view
+from steptax.app.views.job.models import JobView, StepTimeline
+from steptax.app.views.job.quiet_failures import QuietFailures, quiet_failures
+from steptax.app.views.job.view import job_view, step_timeline
 from steptax.app.views.kept import Latest
-from steptax.app.views.quiet_failures import QuietFailures, quiet_failures
-from steptax.app.views.record import RecordView, record_view
-from steptax.app.views.report_models import Reports
-from steptax.app.views.reports import job_reports
-from steptax.app.views.sharing import neighbours_version
+from steptax.app.views.pricing.of_job import price_version
+from steptax.app.views.reported.models import Reports
+from steptax.app.views.reported.view import job_reports
+from steptax.app.views.review.budget import BudgetView, budget_view, scopes
+from steptax.app.views.review.budget import set_budget as store_budget
+from steptax.app.views.review.executive import days_of, executive_view
+from steptax.app.views.review.executive_models import ExecutiveView
 from steptax.app.views.workspace import Workspace, open_workspace
 from steptax.pages import reader
 from steptax.pages.state import Selection

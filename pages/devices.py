@@ -11,8 +11,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from steptax.app.charts.devices import devices_table
 from steptax.app.errors import NotFoundError
-from steptax.app.views.devices import DevicesView
-from steptax.app.views.devices_text import TITLE, coverage, lines, notes, verdict
+from steptax.app.views.devices.text import TITLE, coverage, lines, notes, verdict
+from steptax.app.views.devices.view import DevicesView
 from steptax.pages import data, frame, parts, state
 
 _ANCHOR = "devices"

@@ -15,7 +15,7 @@ from steptax.app.charts.heatmap import (
 )
 from steptax.app.charts.series import loss_figure, step_figure
 from steptax.app.charts.timeline import timeline_figure
-from steptax.app.views.job_models import JobView
+from steptax.app.views.job.models import JobView
 from steptax.pages import bridge, data, frame, parts, stage_grid, state
 from steptax.pages.drawn import drawn
 

@@ -14,11 +14,11 @@ from steptax.app.charts.review import bucket_table
 from steptax.app.charts.tables import Table
 from steptax.app.charts.waterfall import units_of, waterfall_figure
 from steptax.app.errors import SteptaxError
-from steptax.app.views import bucket_jobs
-from steptax.app.views.executive_models import ExecutiveView
-from steptax.app.views.ledger import bill_lines
+from steptax.app.views.bill.ledger import bill_lines
+from steptax.app.views.fleet import bucket_jobs
 from steptax.app.views.models import LedgerLine
-from steptax.app.views.review_jobs import ReviewJobs
+from steptax.app.views.review.executive_models import ExecutiveView
+from steptax.app.views.review.jobs import ReviewJobs
 from steptax.pages import brief, bucket, budget, data, frame, parts, review, state, whole_bill
 from steptax.pages.places import JOB_PAGE
 

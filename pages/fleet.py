@@ -25,8 +25,8 @@ from steptax.app.charts.review import bin_table
 from steptax.app.charts.tables import Table
 from steptax.app.format import format_measure, format_value
 from steptax.app.metrics import METRICS
-from steptax.app.views.bucket_jobs import bin_at_pct, bin_of, bin_text, in_bin
-from steptax.app.views.fleet_models import FleetView
+from steptax.app.views.fleet.bucket_jobs import bin_at_pct, bin_of, bin_text, in_bin
+from steptax.app.views.fleet.models import FleetView
 from steptax.app.words import count_text
 from steptax.pages import brief, bucket, data, fleet_choice, frame, parts, state
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from steptax.app.views.fleet_filter import FIELDS, FleetChoices, FleetFilter
+from steptax.app.views.fleet.filter import FIELDS, FleetChoices, FleetFilter
 from steptax.pages import parts
 
 #: Keys of the days in the URL; the other choices go by the names of their fields.

@@ -10,8 +10,8 @@ from steptax.app.charts.style import LIVE_BYTES, PAGE_BYTES
 from steptax.app.charts.waterfall import units_of, waterfall_figure
 from steptax.app.errors import NotFoundError
 from steptax.app.metrics import METRICS
-from steptax.app.views.card_text import card_as_text
-from steptax.app.views.job_models import JobView
+from steptax.app.views.job.card_text import card_as_text
+from steptax.app.views.job.models import JobView
 from steptax.pages import (
     collectives,
     data,

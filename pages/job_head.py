@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from steptax.app.charts.focus import stopped_lines, title_of, window_text
-from steptax.app.views.first_steps import demo_text, first_steps_text
-from steptax.app.views.job_models import JobView
+from steptax.app.views.job.first_steps import demo_text, first_steps_text
+from steptax.app.views.job.models import JobView
 from steptax.pages import frame, parts, trace
 
 

@@ -8,10 +8,10 @@ import streamlit as st
 
 from steptax.app.charts import procurement as charts
 from steptax.app.errors import NotFoundError
-from steptax.app.views.offers import OfferFilter, price_history
-from steptax.app.views.procurement_choices import Choices
-from steptax.app.views.procurement_models import Procurement
-from steptax.app.views.public_results import scale_of
+from steptax.app.views.pricing.offers import OfferFilter, price_history
+from steptax.app.views.procurement.choices import Choices
+from steptax.app.views.procurement.models import Procurement
+from steptax.app.views.procurement.public_results import scale_of
 from steptax.pages import first_run, frame, parts, procurement_choice, procurement_data, state
 from steptax.pages.places import WHATIF_PAGE
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import streamlit as st
 
-from steptax.app.views.offers import OfferFilter
-from steptax.app.views.procurement_choices import Choices
+from steptax.app.views.pricing.offers import OfferFilter
+from steptax.app.views.procurement.choices import Choices
 from steptax.pages import state
 
 WORK: Final = "work"

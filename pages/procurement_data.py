@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
-from steptax.app.views.bench import AcceptanceView, acceptance_view, load_figures, run_ids
-from steptax.app.views.job_price import price_version
+from steptax.app.views.bench.view import AcceptanceView, acceptance_view, load_figures, run_ids
 from steptax.app.views.kept import Latest
-from steptax.app.views.offers import OfferFilter
-from steptax.app.views.procurement import job_procurement
-from steptax.app.views.procurement_choices import Choices, choices
-from steptax.app.views.procurement_models import Procurement
-from steptax.app.views.public_results import benchmark_procurement
+from steptax.app.views.pricing.of_job import price_version
+from steptax.app.views.pricing.offers import OfferFilter
+from steptax.app.views.procurement.choices import Choices, choices
+from steptax.app.views.procurement.models import Procurement
+from steptax.app.views.procurement.public_results import benchmark_procurement
+from steptax.app.views.procurement.view import job_procurement
 from steptax.app.views.workspace import Workspace
 from steptax.pages import data
 from steptax.pages.procurement_choice import Work

@@ -21,9 +21,9 @@ from steptax.app.charts.review import (
 from steptax.app.format import format_value
 from steptax.app.metrics import METRICS
 from steptax.app.report.links import COMPARISONS, OWN_DAYS
-from steptax.app.views.executive_models import ExecutiveView
-from steptax.app.views.review_models import Link, ReviewCard
-from steptax.app.views.review_periods import change_text
+from steptax.app.views.review.executive_models import ExecutiveView
+from steptax.app.views.review.models import Link, ReviewCard
+from steptax.app.views.review.periods import change_text
 from steptax.pages import frame, parts, state
 from steptax.pages.places import FLEET_PAGE, JOB_PAGE, WHATIF_PAGE
 

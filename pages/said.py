@@ -5,7 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from steptax.app.charts import reports as charts
-from steptax.app.views.comparison_text import (
+from steptax.app.views.job.models import JobView
+from steptax.app.views.reported.comparison_text import (
     TITLE,
     blame_line,
     falcon_lines,
@@ -13,9 +14,8 @@ from steptax.app.views.comparison_text import (
     nvrx_lines,
     tax_line,
 )
-from steptax.app.views.job_models import JobView
-from steptax.app.views.report_models import Beside, ReportedScores, Reports
-from steptax.app.views.reports_text import PRINTED_NOTE, PRINTED_TITLE, SCORES_TITLE, scores_lines
+from steptax.app.views.reported.models import Beside, ReportedScores, Reports
+from steptax.app.views.reported.text import PRINTED_NOTE, PRINTED_TITLE, SCORES_TITLE, scores_lines
 from steptax.pages import parts
 
 

@@ -6,7 +6,7 @@ import streamlit as st
 
 from steptax.app.charts import job_tables as tables
 from steptax.app.charts.heatmap import grid_figure, rank_at
-from steptax.app.views.job_models import Grid
+from steptax.app.views.job.models import Grid
 from steptax.pages import bridge, parts, state
 
 

@@ -14,8 +14,8 @@ from steptax.app.charts import trace_tables as tables
 from steptax.app.charts.trace_heat import worker_at, worker_figure
 from steptax.app.format import format_share
 from steptax.app.metrics import help_of
-from steptax.app.views.trace import TraceJob, trace_grid
-from steptax.app.views.trace_models import ESTIMATE, TraceView
+from steptax.app.views.trace.models import ESTIMATE, TraceView
+from steptax.app.views.trace.view import TraceJob, trace_grid
 from steptax.pages import (
     bridge,
     frame,

@@ -7,10 +7,10 @@ import time
 
 import streamlit as st
 
-from steptax.app.views.job_price import job_price
 from steptax.app.views.models import Price
-from steptax.app.views.trace import TraceJob, open_trace, trace_view
-from steptax.app.views.trace_models import TraceView
+from steptax.app.views.pricing.of_job import job_price
+from steptax.app.views.trace.models import TraceView
+from steptax.app.views.trace.view import TraceJob, open_trace, trace_view
 from steptax.app.views.workspace import Workspace
 from steptax.app.whatif.chrome import write_chrome
 from steptax.pages import data

@@ -9,7 +9,7 @@ import streamlit as st
 
 from steptax.app.charts import trace_tables as tables
 from steptax.app.charts.trace_bars import column_figure, series_figure, type_figure, worst_figure
-from steptax.app.views.trace_models import TraceBar, TraceView
+from steptax.app.views.trace.models import TraceBar, TraceView
 from steptax.pages import parts
 
 

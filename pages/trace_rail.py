@@ -11,8 +11,8 @@ import streamlit as st
 
 from steptax.app.charts import trace_tables as tables
 from steptax.app.charts.card import about_text, basis_text, value_text
-from steptax.app.views.trace import TraceJob, rail_answer
-from steptax.app.views.trace_models import RailAnswer, RailFix, RailParameter, TraceView
+from steptax.app.views.trace.models import RailAnswer, RailFix, RailParameter, TraceView
+from steptax.app.views.trace.view import TraceJob, rail_answer
 from steptax.pages import frame, parts, state
 
 #: Fixes in columns, by what is done to the work; what is in none goes to the last.

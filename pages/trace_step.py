@@ -8,9 +8,9 @@ from steptax.app.charts import trace_tables as tables
 from steptax.app.charts.trace_bars import slowest_step
 from steptax.app.charts.trace_gantt import BARS, gantt_figure, shown_ranks, window_of
 from steptax.app.format import format_value
-from steptax.app.views.trace import TraceJob, trace_step
-from steptax.app.views.trace_gantt import part_of
-from steptax.app.views.trace_models import StepGantt, TraceView
+from steptax.app.views.trace.gantt import part_of
+from steptax.app.views.trace.models import StepGantt, TraceView
+from steptax.app.views.trace.view import TraceJob, trace_step
 from steptax.pages import frame, parts, reader, state, trace_data
 
 

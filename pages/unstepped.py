@@ -8,8 +8,8 @@ from streamlit.delta_generator import DeltaGenerator
 from steptax.app.charts.job_tables import ledger_table
 from steptax.app.errors import NotFoundError
 from steptax.app.metrics import METRICS
-from steptax.app.views.printed import beside
-from steptax.app.views.record import NO_CARD, RecordView
+from steptax.app.views.bill.record import NO_CARD, RecordView
+from steptax.app.views.job.printed import beside
 from steptax.pages import collectives, data, devices, frame, history, parts, said, state
 
 _NUMBERS = ("gpu_hours", "spend_usd", "scheduling_ratio", "goodput_ratio")

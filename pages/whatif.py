@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 
 from steptax.app.charts.whatif_tables import inputs_table
-from steptax.app.views.whatif import calculator_titles, whatif_view
-from steptax.app.views.whatif_inputs import start_fields
-from steptax.app.views.whatif_job import JobInputs
-from steptax.app.views.whatif_models import InputField, WhatIfView
+from steptax.app.views.whatif.inputs import start_fields
+from steptax.app.views.whatif.job import JobInputs
+from steptax.app.views.whatif.models import InputField, WhatIfView
+from steptax.app.views.whatif.view import calculator_titles, whatif_view
 from steptax.pages import (
     frame,
     parts,

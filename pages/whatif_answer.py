@@ -8,7 +8,7 @@ from steptax.app.charts import whatif_tables as tables
 from steptax.app.charts.card import Field, value_text
 from steptax.app.charts.whatif_figures import answer_figures
 from steptax.app.format import format_interval
-from steptax.app.views.whatif_models import Answer, Origin, WhatIfView
+from steptax.app.views.whatif.models import Answer, Origin, WhatIfView
 from steptax.pages import parts, state, whatif_state
 
 

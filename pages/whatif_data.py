@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from steptax.app.errors import NotFoundError
-from steptax.app.views.job_price import price_version
 from steptax.app.views.kept import Latest
-from steptax.app.views.trace_apply import with_trace
-from steptax.app.views.whatif_job import JobInputs, job_inputs
+from steptax.app.views.pricing.of_job import price_version
+from steptax.app.views.trace.apply import with_trace
+from steptax.app.views.whatif.job import JobInputs, job_inputs
 from steptax.pages import data, trace_data
 from steptax.pages.state import Selection
 

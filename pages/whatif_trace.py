@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from steptax.app.charts.card import basis_text, value_text
-from steptax.app.views.trace import TraceJob
-from steptax.app.views.trace_apply import APPLICABLE, Applied, applied
-from steptax.app.views.whatif_models import WhatIfView
+from steptax.app.views.trace.apply import APPLICABLE, Applied, applied
+from steptax.app.views.trace.view import TraceJob
+from steptax.app.views.whatif.models import WhatIfView
 from steptax.pages import frame, parts, state, trace_data, whatif_state
 
 _STYLE = """

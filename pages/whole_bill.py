@@ -20,7 +20,7 @@ from steptax.app.charts.fleet_bill import (
 )
 from steptax.app.errors import SteptaxError
 from steptax.app.metrics import METRICS
-from steptax.app.views.fleet_bill_models import DENOMINATORS, LEVELS, FleetBill
+from steptax.app.views.fleet.bill_models import DENOMINATORS, LEVELS, FleetBill
 from steptax.app.words import count_text
 from steptax.pages import data, parts, state
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from steptax.app.views.causes import FINDINGS_TITLE, finding_details, findings_note
-from steptax.app.views.job_models import JobView
+from steptax.app.views.job.causes import FINDINGS_TITLE, finding_details, findings_note
+from steptax.app.views.job.models import JobView
 from steptax.pages import parts
 
 #: Findings that the page lists; the command prints all.

@@ -11,7 +11,7 @@ from steptax.app.charts.style import blank
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.format import format_measure, format_usd
 from steptax.app.theme import BLUE, ORANGE, Palette
-from steptax.app.views.budget import BudgetView, changes, standing
+from steptax.app.views.review.budget import BudgetView, changes, standing
 
 
 def budget_figure(view: BudgetView, palette: Palette) -> go.Figure:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_count, format_interval, format_value
 from steptax.app.metrics import help_of
-from steptax.app.views.job_models import NO_GROUP, Card, JobView
+from steptax.app.views.job.models import NO_GROUP, Card, JobView
 
 _LISTED = 6
 

@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 
 from steptax.app.charts.style import MAX_POINTS, blank
 from steptax.app.charts.tables import Column, Table, table
-from steptax.app.compute.collective_bandwidth import SizeBandwidth
+from steptax.app.compute.collectives.recorded_bandwidth import SizeBandwidth
 from steptax.app.format import format_share
 from steptax.app.theme import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION
-from steptax.app.views.collectives import CollectivesView
+from steptax.app.views.collectives.view import CollectivesView
 
 _COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY)
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from steptax.app.charts.tables import Column, Table
-from steptax.app.compute.device_facts import DeviceFacts
-from steptax.app.views.devices import DevicesView
-from steptax.app.views.devices_text import XIDS, by_rank, finding_text, throttle_words
+from steptax.app.compute.devices.facts import DeviceFacts
+from steptax.app.views.devices.text import XIDS, by_rank, finding_text, throttle_words
+from steptax.app.views.devices.view import DevicesView
 
 _COLUMNS = (
     Column("rank", "rank", "count", width_px=64),

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from steptax.app.charts.tables import Column, Table, records_table, table
-from steptax.app.compute.device_facts import FIGURES
-from steptax.app.views.evidence_models import EvidenceView
+from steptax.app.compute.devices.facts import FIGURES
+from steptax.app.views.evidence.models import EvidenceView
 
 
 def claimed_devices_table(view: EvidenceView, serials: Mapping[str, str]) -> Table:

@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 from steptax.app.charts.style import blank, pattern
 from steptax.app.format import format_count, format_measure, format_share, format_value
 from steptax.app.theme import BLUE, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Palette
-from steptax.app.views.bucket_jobs import BINS, bin_of, bin_text
-from steptax.app.views.fleet_models import FleetView
+from steptax.app.views.fleet.bucket_jobs import BINS, bin_of, bin_text
+from steptax.app.views.fleet.models import FleetView
 from steptax.app.words import count_text
 
 SizeUnit = Literal["GPU-hours", "jobs"]

@@ -12,12 +12,12 @@ import plotly.graph_objects as go
 
 from steptax.app.charts.style import MAX_POINTS, blank, pattern
 from steptax.app.charts.tables import Column, Table, table, total_text
-from steptax.app.compute.buckets import BUCKETS, OPEN
+from steptax.app.compute.bill.buckets import BUCKETS, OPEN
 from steptax.app.format import format_share, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.theme import BLUE, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Palette
-from steptax.app.views.fleet_bill_models import FleetBill, FleetGroup
-from steptax.app.views.fleet_groups import GROUP_METRICS, cost_text
+from steptax.app.views.fleet.bill_models import FleetBill, FleetGroup
+from steptax.app.views.fleet.groups import GROUP_METRICS, cost_text
 
 BillUnit = Literal["cost", "%", "GPU-hours"]
 

@@ -8,9 +8,9 @@ from typing import Any
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.format import format_value
 from steptax.app.metrics import METRICS
-from steptax.app.views.detector_score import DETECTORS, FIGURES, SHARES, DetectorScore
-from steptax.app.views.executive_models import JobSummary
 from steptax.app.views.health_models import HealthView
+from steptax.app.views.job.detector_score import DETECTORS, FIGURES, SHARES, DetectorScore
+from steptax.app.views.review.executive_models import JobSummary
 
 
 def jobs_table(jobs: Sequence[JobSummary]) -> Table:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steptax.app.charts.tables import Column, Table, table
-from steptax.app.compute.burn import FAST, SLOW
-from steptax.app.compute.fleet_slow import Spread
-from steptax.app.compute.fleet_states import GroupRow
+from steptax.app.compute.fleet.slow import Spread
+from steptax.app.compute.fleet.states import GroupRow
 from steptax.app.compute.measure import Measure
+from steptax.app.compute.spend.burn import FAST, SLOW
 from steptax.app.format import format_count, format_value
-from steptax.app.views.burn_words import burn_note, hours_text
-from steptax.app.views.fleet_models import Capacity, FleetView, Places
+from steptax.app.views.fleet.models import Capacity, FleetView, Places
+from steptax.app.views.review.burn_words import burn_note, hours_text
 from steptax.app.words import count_text
 
 _SUMS = {"jobs": "jobs", "gpu_hours": "GPU-hours", "usd": "USD"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steptax.app.views.job_models import JobView
+from steptax.app.views.job.models import JobView
 
 _LISTED = 4
 

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from steptax.app.charts.style import blank
 from steptax.app.theme import Palette
-from steptax.app.views.job_models import Grid, HeatMap, IntArray, Series
+from steptax.app.views.job.models import Grid, HeatMap, IntArray, Series
 
 Cells = npt.NDArray[np.int16] | npt.NDArray[np.float32]
 

@@ -11,10 +11,10 @@ import numpy as np
 from steptax.app.charts.focus import time_unit
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.charts.timeline import phase_title, phases_of
-from steptax.app.views.history import HistoryView
-from steptax.app.views.job_models import FloatArray, Grid, HeatMap, JobView, Series, StepTimeline
+from steptax.app.views.job.history import HistoryView
+from steptax.app.views.job.models import FloatArray, Grid, HeatMap, JobView, Series, StepTimeline
+from steptax.app.views.job.quiet_failures import QuietFailures
 from steptax.app.views.models import LedgerLine
-from steptax.app.views.quiet_failures import QuietFailures
 
 _SECONDS_PER_HOUR = 3600.0
 

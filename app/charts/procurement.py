@@ -9,14 +9,14 @@ import plotly.graph_objects as go
 from steptax.app.charts.style import blank
 from steptax.app.charts.tables import Column, Kind, Table, table
 from steptax.app.charts.whatif import swings_figure
-from steptax.app.compute.bench_compare import Status
-from steptax.app.compute.public_scores import ScalePoint
+from steptax.app.compute.bench.compare import Status
+from steptax.app.compute.bench.public_scores import ScalePoint
 from steptax.app.format import format_measure, format_usd, format_value
 from steptax.app.theme import BLUE, GREEN, ORANGE, SKY, VERMILLION, Palette
-from steptax.app.views.bench import AcceptanceView
-from steptax.app.views.offers import PricePoint
-from steptax.app.views.procurement_models import Option, Procurement
-from steptax.app.views.procurement_text import COLUMN_TITLES, COVERAGE, SWING_LABELS
+from steptax.app.views.bench.view import AcceptanceView
+from steptax.app.views.pricing.offers import PricePoint
+from steptax.app.views.procurement.models import Option, Procurement
+from steptax.app.views.procurement.text import COLUMN_TITLES, COVERAGE, SWING_LABELS
 
 _KINDS: dict[str, Kind] = {
     "usd_per_result": "usd",

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from steptax.app.charts.style import blank
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.theme import BLUE, PURPLE
-from steptax.app.views.report_models import Beside, PrintedSeries, PrintedValue, ReportedScores
+from steptax.app.views.reported.models import Beside, PrintedSeries, PrintedValue, ReportedScores
 
 _PANEL_PX = 150
 _GAP_RATIO = 0.12

@@ -12,8 +12,8 @@ from steptax.app.charts.tables import Column, Table, table
 from steptax.app.format import format_measure, format_usd, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.theme import BLUE, ORANGE, Palette
-from steptax.app.views.bucket_jobs import BucketJob
-from steptax.app.views.review_models import (
+from steptax.app.views.fleet.bucket_jobs import BucketJob
+from steptax.app.views.review.models import (
     AnomalyRow,
     ForecastRow,
     LearningRow,

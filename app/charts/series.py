@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from steptax.app.charts.style import MAX_POINTS, blank
 from steptax.app.theme import BLUE, ORANGE, PURPLE, VERMILLION, Palette
-from steptax.app.views.job_models import FloatArray, IntArray, Series
+from steptax.app.views.job.models import FloatArray, IntArray, Series
 
 _LINES = 4
 

@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 from steptax.app.charts.style import MAX_POINTS, blank
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.theme import BLUE, ORANGE
-from steptax.app.views.side_by_side import Side, SideBySide
-from steptax.app.views.side_by_side_rows import metric_rows
+from steptax.app.views.compare.rows import metric_rows
+from steptax.app.views.compare.view import Side, SideBySide
 
 
 def compared_figure(view: SideBySide) -> go.Figure:

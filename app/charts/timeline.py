@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from steptax.app.charts.style import blank, pattern
 from steptax.app.theme import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Palette
-from steptax.app.views.job_models import PhaseBar, StepTimeline
+from steptax.app.views.job.models import PhaseBar, StepTimeline
 
 #: Own work first, then what comes once the rank is ready. What no phase covers is taken for own
 #: work: gaps of the host, or all of it where phases were not measured.

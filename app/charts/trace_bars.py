@@ -11,7 +11,7 @@ from steptax.app.charts.style import blank, pattern
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_interval, format_value
 from steptax.app.theme import BLUE, ORANGE, VERMILLION, Palette
-from steptax.app.views.trace_models import CurvePoint, StepSeries, TraceBar
+from steptax.app.views.trace.models import CurvePoint, StepSeries, TraceBar
 
 #: Slowdown from which on a bar is drawn as a loss, if all of its interval is above 1.
 _COSTS = 1.01

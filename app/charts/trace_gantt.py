@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from steptax.app.charts.style import blank, pattern
 from steptax.app.format import format_value
 from steptax.app.theme import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Palette
-from steptax.app.views.trace_models import GanttBars, GanttLane, StepGantt, WorkerGrid
+from steptax.app.views.trace.models import GanttBars, GanttLane, StepGantt, WorkerGrid
 
 BARS = 2_800
 """Bars of both timelines to ask for; each may become two, one of them waiting."""

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from steptax.app.charts.heatmap import cell_axis, colour_scale
 from steptax.app.charts.style import blank
 from steptax.app.theme import Palette
-from steptax.app.views.trace_models import WorkerGrid
+from steptax.app.views.trace.models import WorkerGrid
 
 #: Cells up to which, and columns up to which, there is room for numbers.
 _LABELLED_CELLS = 256

@@ -9,7 +9,7 @@ import numpy as np
 
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.compute.measure import Measure
-from steptax.app.views.trace_models import (
+from steptax.app.views.trace.models import (
     CurvePoint,
     RailAnswer,
     StepGantt,

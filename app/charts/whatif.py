@@ -11,7 +11,7 @@ from steptax.app.charts.style import blank, pattern
 from steptax.app.compute.calculators.base import Swing
 from steptax.app.format import format_value
 from steptax.app.theme import BLUE, ORANGE, SKY, VERMILLION, Palette
-from steptax.app.views.whatif_models import Answer, Composition, Curve, Line
+from steptax.app.views.whatif.models import Answer, Composition, Curve, Line
 
 #: Colour and pattern of the parts of a step, as in the timeline of a step.
 _PARTS = {

@@ -12,7 +12,7 @@ from steptax.app.charts.tables import Table
 from steptax.app.charts.whatif import composition_figure, curve_figure, tornado_figure
 from steptax.app.charts.whatif_tables import composition_table, curve_table, tornado_table
 from steptax.app.theme import Palette
-from steptax.app.views.whatif_models import Answer
+from steptax.app.views.whatif.models import Answer
 
 _TORNADO_NOTE = (
     "Each input alone: over its measured interval, over all that it can be where it was not given, "

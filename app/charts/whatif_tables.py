@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steptax.app.charts.tables import Column, Table, table
-from steptax.app.views.whatif_models import (
+from steptax.app.views.whatif.models import (
     Answer,
     Composition,
     Curve,
     InputField,
     NamedMeasure,
 )
-from steptax.app.views.whatif_words import plain_value
+from steptax.app.views.whatif.words import plain_value
 
 
 def composition_table(composition: Composition) -> Table:

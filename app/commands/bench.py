@@ -162,7 +162,7 @@ def _progress(text: str) -> None:
 @bench.command("runs")
 def runs_command(lake: LakeFlag = None, as_json: JsonFlag = False) -> None:
     """Benchmark runs of the lake, the newest first."""
-    from steptax.app.views.bench import load_figures, run_ids
+    from steptax.app.views.bench.view import load_figures, run_ids
     from steptax.app.views.workspace import open_workspace
 
     found = run_ids(load_figures(open_workspace(lake_root(lake))))
@@ -178,7 +178,7 @@ def compare_command(
 ) -> None:
     """Hold one run against another: only gaps beyond the noise of both count."""
     from steptax.app.commands.bench_output import comparison_data, print_comparison
-    from steptax.app.views.bench import compare_runs
+    from steptax.app.views.bench.view import compare_runs
     from steptax.app.views.workspace import open_workspace
 
     found = compare_runs(open_workspace(lake_root(lake)), run, base)
@@ -202,10 +202,10 @@ def accept_command(
     the health check of a scheduler can act on it; 2 and 1 are errors, as with every command.
     """
     from steptax.app.commands.bench_output import print_acceptance
-    from steptax.app.compute.bench_compare import Status
-    from steptax.app.views.bench import acceptance_view
-    from steptax.app.views.bench_report import as_html
-    from steptax.app.views.bench_report import as_json as report_json
+    from steptax.app.compute.bench.compare import Status
+    from steptax.app.views.bench.report import as_html
+    from steptax.app.views.bench.report import as_json as report_json
+    from steptax.app.views.bench.view import acceptance_view
     from steptax.app.views.workspace import open_workspace
 
     if form not in _FORMATS:
@@ -237,7 +237,7 @@ def suspect_command(
 ) -> None:
     """The command that tests the rank of a straggler card, and what the test costs."""
     from steptax.app.commands.bench_output import print_suspect, suspect_data
-    from steptax.app.views.bench_suspect import suspect_test
+    from steptax.app.views.bench.suspect import suspect_test
     from steptax.app.views.workspace import open_workspace
 
     # Not by the option's own bounds: they let through what is no number.

@@ -9,15 +9,15 @@ from dataclasses import asdict
 from typing import Any
 
 from steptax.app.commands.output import console, print_wide, table_of
-from steptax.app.compute.alpha_beta import AlphaBeta, fit_alpha_beta
-from steptax.app.compute.bench_compare import Comparison, gravity
-from steptax.app.compute.collective_arrivals import CollectiveArrivals, collective_arrivals
-from steptax.app.compute.collective_calls import Call
-from steptax.app.compute.collectives import Collective, Point
+from steptax.app.compute.bench.compare import Comparison, gravity
+from steptax.app.compute.collectives.alpha_beta import AlphaBeta, fit_alpha_beta
+from steptax.app.compute.collectives.arrivals import CollectiveArrivals, collective_arrivals
+from steptax.app.compute.collectives.bus_bandwidth import Collective, Point
+from steptax.app.compute.collectives.calls import Call
 from steptax.app.format import UNKNOWN, format_measure, format_share, format_value
-from steptax.app.views.bench import AcceptanceView, RunComparison
-from steptax.app.views.bench_report import COLUMNS, check_cells
-from steptax.app.views.bench_suspect import SuspectTest
+from steptax.app.views.bench.report import COLUMNS, check_cells
+from steptax.app.views.bench.suspect import SuspectTest
+from steptax.app.views.bench.view import AcceptanceView, RunComparison
 from steptax.benchmarks.hardware.bench import BenchRun
 from steptax.benchmarks.hardware.rows import own_work_ms
 from steptax.benchmarks.hardware.runner import Result, slowest

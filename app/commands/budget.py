@@ -12,7 +12,7 @@ from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_roo
 from steptax.app.commands.output import console, print_wide, show, table_of
 from steptax.app.errors import UserError
 from steptax.app.format import UNKNOWN, format_measure, format_moment, format_usd
-from steptax.app.views.budget import (
+from steptax.app.views.review.budget import (
     BudgetEntry,
     BudgetView,
     budget_entries,
@@ -21,7 +21,7 @@ from steptax.app.views.budget import (
     history_json,
     set_budget,
 )
-from steptax.app.views.burn_words import burn_text, hours_text
+from steptax.app.views.review.burn_words import burn_text, hours_text
 from steptax.app.views.workspace import open_workspace
 
 ScopeFlag = Annotated[

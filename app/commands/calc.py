@@ -17,11 +17,11 @@ from steptax.app.compute.calculators.base import Calculator, Result
 from steptax.app.compute.calculators.registry import CALCULATORS, calculator
 from steptax.app.errors import UserError
 from steptax.app.format import UNKNOWN, format_measure, format_value
-from steptax.app.views.whatif_inputs import NOT_GIVEN, GivenInput, given_inputs
-from steptax.app.views.whatif_models import Origin
+from steptax.app.views.whatif.inputs import NOT_GIVEN, GivenInput, given_inputs
+from steptax.app.views.whatif.models import Origin
 
 if TYPE_CHECKING:  # only a job needs the store, and it takes a while to import
-    from steptax.app.views.whatif_job import JobInputs
+    from steptax.app.views.whatif.job import JobInputs
 
 
 def register(app: typer.Typer) -> None:
@@ -84,7 +84,7 @@ def calc_command(
 def _measured(
     name: str, lake: Path | None, job: str, window: int | None, price: Decimal | None
 ) -> JobInputs:
-    from steptax.app.views.whatif_job import job_inputs, learning_job_inputs
+    from steptax.app.views.whatif.job import job_inputs, learning_job_inputs
     from steptax.app.views.workspace import open_workspace
 
     # Losses are enough here, and a job that only a tracker knows has no more.

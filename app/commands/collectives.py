@@ -11,11 +11,11 @@ import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root
 from steptax.app.commands.output import console, print_wide, show, table_of
-from steptax.app.compute.collective_arrivals import CollectiveArrivals
-from steptax.app.compute.collective_bandwidth import BenchSweep, SizeBandwidth, SweepPoint
-from steptax.app.compute.hang import Hang
+from steptax.app.compute.collectives.arrivals import CollectiveArrivals
+from steptax.app.compute.collectives.recorded_bandwidth import BenchSweep, SizeBandwidth, SweepPoint
+from steptax.app.compute.hang.holders import Hang
 from steptax.app.format import UNKNOWN, format_count, format_measure, format_share, format_value
-from steptax.app.views.collectives import CollectivesView, collectives_view
+from steptax.app.views.collectives.view import CollectivesView, collectives_view
 from steptax.app.views.workspace import open_workspace
 
 #: Lines of a table in a terminal.

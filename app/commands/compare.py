@@ -8,9 +8,9 @@ import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
 from steptax.app.commands.output import console, show, table_of
-from steptax.app.views.side_by_side import SideBySide, side_by_side
-from steptax.app.views.side_by_side_load import read_part
-from steptax.app.views.side_by_side_rows import metric_rows
+from steptax.app.views.compare.load import read_part
+from steptax.app.views.compare.rows import metric_rows
+from steptax.app.views.compare.view import SideBySide, side_by_side
 from steptax.app.views.workspace import open_workspace
 
 

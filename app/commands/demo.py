@@ -42,9 +42,9 @@ from steptax.app.lake import Lake, lake_at
 from steptax.app.lake.bucket import url_of
 from steptax.app.lake.compact import compact
 from steptax.app.logs import FORMATS, LEVELS
-from steptax.app.views.card_text import card_as_text
-from steptax.app.views.first_steps import FIRST_STEPS
-from steptax.app.views.job import job_view
+from steptax.app.views.job.card_text import card_as_text
+from steptax.app.views.job.first_steps import FIRST_STEPS
+from steptax.app.views.job.view import job_view
 from steptax.app.views.workspace import open_workspace
 
 #: The demo pretends that each worker is one GPU at this list price, and says so.

@@ -9,11 +9,11 @@ import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root
 from steptax.app.commands.output import console, print_wide, show, table_of
-from steptax.app.compute.device_facts import DeviceFacts
+from steptax.app.compute.devices.facts import DeviceFacts
 from steptax.app.compute.measure import Measure
 from steptax.app.format import UNKNOWN, format_share, format_value
-from steptax.app.views.devices import DevicesView, devices_view
-from steptax.app.views.devices_text import by_rank, coverage, finding_text, lines, notes, verdict
+from steptax.app.views.devices.text import by_rank, coverage, finding_text, lines, notes, verdict
+from steptax.app.views.devices.view import DevicesView, devices_view
 from steptax.app.views.workspace import open_workspace
 
 #: Lines of a table in a terminal.

@@ -10,9 +10,9 @@ import typer
 from steptax.app.commands.output import console, print_wide, table_of
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_count, format_measure, format_usd, format_value
-from steptax.app.views.executive_models import ExecutiveView
-from steptax.app.views.review_models import ReviewCard, ShowbackRow
-from steptax.app.views.review_periods import change_text
+from steptax.app.views.review.executive_models import ExecutiveView
+from steptax.app.views.review.models import ReviewCard, ShowbackRow
+from steptax.app.views.review.periods import change_text
 
 CompareFlag = Annotated[
     str,

@@ -11,10 +11,10 @@ from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_roo
 from steptax.app.commands.output import console, print_wide, show, table_of
 from steptax.app.format import UNKNOWN, format_count, format_measure, format_share, format_value
 from steptax.app.metrics import METRICS
-from steptax.app.views.burn_words import burn_text, hours_text
-from steptax.app.views.fleet import fleet_view
-from steptax.app.views.fleet_filter import FleetFilter
-from steptax.app.views.fleet_models import FleetView
+from steptax.app.views.fleet.filter import FleetFilter
+from steptax.app.views.fleet.models import FleetView
+from steptax.app.views.fleet.view import fleet_view
+from steptax.app.views.review.burn_words import burn_text, hours_text
 from steptax.app.views.workspace import open_workspace
 
 #: Hosts and devices that are listed in a terminal.

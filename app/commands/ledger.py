@@ -19,17 +19,17 @@ from steptax.app.commands.options import (
 from steptax.app.commands.output import console, print_wide, show, table_of
 from steptax.app.errors import UserError
 from steptax.app.format import format_count, format_share, format_value
-from steptax.app.views.bill_rules import amounts_of, read_rules, with_options
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.fleet_bill_models import (
+from steptax.app.views.bill.rules import amounts_of, read_rules, with_options
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.fleet.bill_models import (
     DENOMINATORS,
     LEVELS,
     FleetBill,
     FleetGroup,
     Invoice,
 )
-from steptax.app.views.fleet_groups import cost_text
-from steptax.app.views.offers import OfferFilter
+from steptax.app.views.fleet.groups import cost_text
+from steptax.app.views.pricing.offers import OfferFilter
 from steptax.app.views.workspace import open_workspace
 from steptax.app.words import count_text
 

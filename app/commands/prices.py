@@ -14,7 +14,7 @@ from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root, open_lak
 from steptax.app.commands.output import console, print_wide, show, table_of
 from steptax.app.errors import UserError
 from steptax.app.price_book import UNKNOWN, Entry, accept, add, entries, held
-from steptax.app.views.price import price_text
+from steptax.app.views.pricing.given import price_text
 from steptax.app.views.workspace import open_workspace
 from steptax.app.words import day_text
 

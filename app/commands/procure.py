@@ -13,11 +13,15 @@ from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_roo
 from steptax.app.commands.output import console, print_wide, show, table_of
 from steptax.app.errors import UserError
 from steptax.app.format import UNKNOWN, format_count, format_measure, format_usd, format_value
-from steptax.app.views.offers import OfferFilter, device_named, load_offers, price_history
-from steptax.app.views.procurement import RESULT_STEPS, job_procurement
-from steptax.app.views.procurement_models import Option, Procurement
-from steptax.app.views.procurement_text import COLUMN_TITLES, COVERAGE
-from steptax.app.views.public_results import benchmark_procurement, load_results, scale_of
+from steptax.app.views.pricing.offers import OfferFilter, device_named, load_offers, price_history
+from steptax.app.views.procurement.models import Option, Procurement
+from steptax.app.views.procurement.public_results import (
+    benchmark_procurement,
+    load_results,
+    scale_of,
+)
+from steptax.app.views.procurement.text import COLUMN_TITLES, COVERAGE
+from steptax.app.views.procurement.view import RESULT_STEPS, job_procurement
 from steptax.app.views.workspace import open_workspace
 
 ProviderFlag = Annotated[str | None, typer.Option("--provider", help="offers of this seller only")]

@@ -9,12 +9,12 @@ import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root
 from steptax.app.commands.output import console, show, table_of
-from steptax.app.compute.trace_breakdown import Work
-from steptax.app.compute.trace_idle import IdleCauses
+from steptax.app.compute.trace.breakdown import Work
+from steptax.app.compute.trace.idle import IdleCauses
 from steptax.app.errors import UserError
 from steptax.app.format import UNKNOWN, format_share, format_value
-from steptax.app.views.profile import profile_files, profile_job
-from steptax.app.views.profile_models import ProfileView, RankProfile
+from steptax.app.views.profile.models import ProfileView, RankProfile
+from steptax.app.views.profile.view import profile_files, profile_job
 
 #: Kernels that are listed of each rank, and characters of their names in a terminal.
 TOP = 10

@@ -8,7 +8,7 @@ import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root
 from steptax.app.commands.output import console, show, table_of
-from steptax.app.views.quiet_failures import QuietFailures, quiet_failures
+from steptax.app.views.job.quiet_failures import QuietFailures, quiet_failures
 from steptax.app.views.workspace import open_workspace
 
 

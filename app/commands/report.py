@@ -30,7 +30,7 @@ from steptax.app.commands.options import (
 )
 from steptax.app.commands.output import console, show
 from steptax.app.commands.progress import working
-from steptax.app.compute.compared import PREVIOUS
+from steptax.app.compute.spend.compared import PREVIOUS
 from steptax.app.errors import UserError
 from steptax.app.report.render import FORMATS, format_of, render, write
 from steptax.app.views.workspace import open_workspace
@@ -203,7 +203,7 @@ def evidence_command(
     """
     from steptax.app.report.evidence import as_zip, evidence_report
     from steptax.app.report.links import job_link
-    from steptax.app.views.evidence import evidence_view
+    from steptax.app.views.evidence.view import evidence_view
 
     view = evidence_view(
         open_workspace(lake_root(lake), teams=teams or None),

@@ -14,7 +14,7 @@ from steptax.app.commands.progress import working
 from steptax.app.errors import UserError
 from steptax.app.format import format_count, format_share, format_value
 from steptax.app.schema.rollups import DAY_US
-from steptax.app.views.device_days import DeviceDay, device_days
+from steptax.app.views.devices.days import DeviceDay, device_days
 from steptax.app.views.warm import warm
 from steptax.app.views.workspace import open_workspace
 

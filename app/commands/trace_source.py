@@ -18,7 +18,7 @@ from steptax.app.errors import UserError
 
 if TYPE_CHECKING:  # half a second that --help need not take
     from steptax.app.views.models import Price
-    from steptax.app.views.trace_load import TraceJob
+    from steptax.app.views.trace.load import TraceJob
 
 JobFlag = Annotated[
     str | None, typer.Option("--job", help="job in the lake, as steptax jobs lists it")
@@ -75,7 +75,7 @@ class TraceSource:
                 where="--meta",
                 hint="steptax ingest ops FILE --meta FILE stores them",
             )
-        from steptax.app.views.trace_load import open_trace, open_trace_file
+        from steptax.app.views.trace.load import open_trace, open_trace_file
         from steptax.app.whatif.analysis import THRESHOLD
 
         how: dict[str, Any] = {
@@ -100,8 +100,8 @@ class TraceSource:
 
     def price(self, given: Decimal | None) -> Price:
         """What a GPU-hour costs: of a job by the rule of every page, of a file as ``given``."""
-        from steptax.app.views.job_price import job_price
-        from steptax.app.views.price import price_view
+        from steptax.app.views.pricing.given import price_view
+        from steptax.app.views.pricing.of_job import job_price
         from steptax.app.views.workspace import open_workspace
 
         if self.job is None:

@@ -20,33 +20,33 @@ from steptax.app.commands.options import (
     price_of,
 )
 from steptax.app.commands.output import console, show, table_of
-from steptax.app.compute.compared import PREVIOUS
+from steptax.app.compute.spend.compared import PREVIOUS
 from steptax.app.errors import NotFoundError
 from steptax.app.format import UNKNOWN, format_measure, format_share, format_usd, format_value
 from steptax.app.metrics import METRICS
-from steptax.app.views.card_text import card_as_text
-from steptax.app.views.causes import FINDINGS_TITLE, findings_lines
-from steptax.app.views.collectives import collectives_view
-from steptax.app.views.collectives_text import verdict
-from steptax.app.views.comparison_text import comparison_as_text
-from steptax.app.views.executive import days_of, executive_view
-from steptax.app.views.executive_models import JobSummary
-from steptax.app.views.history import HistoryView, history_view
-from steptax.app.views.job import job_view
-from steptax.app.views.job_models import JobView
-from steptax.app.views.job_price import job_price
-from steptax.app.views.learning import LearningView, learning_text, learning_view
+from steptax.app.views.bill.record import NO_CARD, record_view
+from steptax.app.views.collectives.text import verdict
+from steptax.app.views.collectives.view import collectives_view
+from steptax.app.views.job.card_text import card_as_text
+from steptax.app.views.job.causes import FINDINGS_TITLE, findings_lines
+from steptax.app.views.job.history import HistoryView, history_view
+from steptax.app.views.job.learning import LearningView, learning_text, learning_view
+from steptax.app.views.job.models import JobView
+from steptax.app.views.job.printed import beside
+from steptax.app.views.job.view import job_view
 from steptax.app.views.models import Bill, LedgerLine
-from steptax.app.views.price import price_view
-from steptax.app.views.printed import beside
-from steptax.app.views.record import NO_CARD, record_view
-from steptax.app.views.report_models import Beside, Reports
-from steptax.app.views.reports import job_reports
-from steptax.app.views.reports_text import reports_json, reports_lines
-from steptax.app.views.review_base import review_base
-from steptax.app.views.review_jobs import ReviewJobs
-from steptax.app.views.review_money import review_of
-from steptax.app.views.review_periods import read_day
+from steptax.app.views.pricing.given import price_view
+from steptax.app.views.pricing.of_job import job_price
+from steptax.app.views.reported.comparison_text import comparison_as_text
+from steptax.app.views.reported.models import Beside, Reports
+from steptax.app.views.reported.text import reports_json, reports_lines
+from steptax.app.views.reported.view import job_reports
+from steptax.app.views.review.base import review_base
+from steptax.app.views.review.executive import days_of, executive_view
+from steptax.app.views.review.executive_models import JobSummary
+from steptax.app.views.review.jobs import ReviewJobs
+from steptax.app.views.review.money import review_of
+from steptax.app.views.review.periods import read_day
 from steptax.app.views.workspace import Workspace, open_workspace
 from steptax.app.words import count_text
 

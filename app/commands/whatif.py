@@ -15,7 +15,7 @@ from steptax.app.errors import UserError
 
 if TYPE_CHECKING:  # half a second that --help need not take
     from steptax.app.views.models import Price
-    from steptax.app.views.trace_load import TraceJob
+    from steptax.app.views.trace.load import TraceJob
     from steptax.app.whatif.fixes import Fix
 
 ThresholdFlag = Annotated[
@@ -53,9 +53,9 @@ def stragglers_command(
 ) -> None:
     """What the stragglers of a job cost, by operation, stage, data-parallel rank and worker."""
     opened = source.open(threshold)
-    from steptax.app.views.trace import trace_view
-    from steptax.app.views.trace_text import as_json as view_json
-    from steptax.app.views.trace_text import as_text
+    from steptax.app.views.trace.text import as_json as view_json
+    from steptax.app.views.trace.text import as_text
+    from steptax.app.views.trace.view import trace_view
 
     view = trace_view(opened, source.price(price_of(price)))
     show(
@@ -262,8 +262,8 @@ def export_command(
 
 
 def _answer(opened: TraceJob, fixes: list[Fix], price: Price, *, as_json: bool) -> None:
-    from steptax.app.views.trace_rail import rail_answer
-    from steptax.app.views.trace_text import answer_as_text
+    from steptax.app.views.trace.rail import rail_answer
+    from steptax.app.views.trace.text import answer_as_text
 
     with working("Simulating"):
         answer = rail_answer(opened, fixes, price.usd_per_gpu_hour)

@@ -16,9 +16,9 @@ from enum import StrEnum
 
 from steptax.app.compute.calculators.base import Swing
 from steptax.app.compute.calculators.parameter import SWING
-from steptax.app.compute.devices import Device
-from steptax.app.compute.kernel_model import StepParts
 from steptax.app.compute.measure import Measure
+from steptax.app.compute.mfu.device_table import Device
+from steptax.app.compute.mfu.kernel_model import StepParts
 
 S_PER_HOUR = 3600.0
 

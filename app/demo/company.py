@@ -29,7 +29,7 @@ from steptax.app.errors import IntegrityError, UserError
 from steptax.app.lake import Lake
 from steptax.app.lake.ingest import ingest
 from steptax.app.schema import Batch, table
-from steptax.app.views.budget import set_budget
+from steptax.app.views.review.budget import set_budget
 from steptax.app.views.workspace import open_workspace
 
 SOURCE = "synthetic: steptax demo --company"

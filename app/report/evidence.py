@@ -25,8 +25,8 @@ from steptax.app.errors import NotFoundError
 from steptax.app.format import format_measure, format_moment
 from steptax.app.report.html import as_html
 from steptax.app.report.models import Link, Report, Section
-from steptax.app.views.devices_text import coverage
-from steptax.app.views.evidence_models import EvidenceView
+from steptax.app.views.devices.text import coverage
+from steptax.app.views.evidence.models import EvidenceView
 
 NO_SERIALS = (
     "Serial numbers of boards are not in the samples: a device is told by its UUID, from which "

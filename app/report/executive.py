@@ -26,22 +26,22 @@ from steptax.app.charts.job_tables import ledger_table
 from steptax.app.charts.review import anomalies_table, variance_table, weeks_table
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.charts.waterfall import WaterfallBar, units_of, waterfall_bars
-from steptax.app.compute.apportion import to_us
-from steptax.app.compute.compared import PREVIOUS
+from steptax.app.compute.bill.apportion import to_us
+from steptax.app.compute.spend.compared import PREVIOUS
 from steptax.app.errors import UserError
 from steptax.app.format import format_share, format_usd, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.report.links import executive_link
 from steptax.app.report.models import Number, Report, Section
-from steptax.app.views.budget import ALL, BudgetView, budget_entries, budget_view
-from steptax.app.views.executive import executive_view
-from steptax.app.views.executive_models import ExecutiveView, PeriodRow
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.fleet_bill_models import USD, FleetBill
-from steptax.app.views.fleet_groups import cost_text
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.fleet.bill_models import USD, FleetBill
+from steptax.app.views.fleet.groups import cost_text
 from steptax.app.views.models import LedgerLine
-from steptax.app.views.review_models import FixFirst, ReviewCard, WeekRow
-from steptax.app.views.review_periods import change_text
+from steptax.app.views.review.budget import ALL, BudgetView, budget_entries, budget_view
+from steptax.app.views.review.executive import executive_view
+from steptax.app.views.review.executive_models import ExecutiveView, PeriodRow
+from steptax.app.views.review.models import FixFirst, ReviewCard, WeekRow
+from steptax.app.views.review.periods import change_text
 from steptax.app.views.workspace import Workspace
 
 #: Lines of a table that fit the page.

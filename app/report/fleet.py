@@ -21,9 +21,9 @@ from steptax.app.charts.fleet_view_tables import (
 from steptax.app.metrics import METRICS
 from steptax.app.report.links import fleet_link
 from steptax.app.report.models import Number, Report, Section
-from steptax.app.views.fleet import fleet_view
-from steptax.app.views.fleet_filter import FleetFilter
-from steptax.app.views.fleet_models import FleetView
+from steptax.app.views.fleet.filter import FleetFilter
+from steptax.app.views.fleet.models import FleetView
+from steptax.app.views.fleet.view import fleet_view
 from steptax.app.views.workspace import Workspace
 from steptax.app.words import rows_text
 

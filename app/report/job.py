@@ -18,16 +18,16 @@ from steptax.app.format import format_moment
 from steptax.app.metrics import METRICS
 from steptax.app.report.links import job_link
 from steptax.app.report.models import Number, Report, Section
-from steptax.app.views.causes import FINDINGS_TITLE, finding_details
-from steptax.app.views.devices import devices_view
-from steptax.app.views.devices_text import TITLE as DEVICES_TITLE
-from steptax.app.views.devices_text import coverage, lines, verdict
-from steptax.app.views.job import job_view
-from steptax.app.views.job_models import JobView
+from steptax.app.views.bill.record import NO_CARD, record_view
+from steptax.app.views.devices.text import TITLE as DEVICES_TITLE
+from steptax.app.views.devices.text import coverage, lines, verdict
+from steptax.app.views.devices.view import devices_view
+from steptax.app.views.job.causes import FINDINGS_TITLE, finding_details
+from steptax.app.views.job.models import JobView
+from steptax.app.views.job.quiet_failures import quiet_failures
+from steptax.app.views.job.view import job_view
 from steptax.app.views.models import Bill, Price
-from steptax.app.views.quiet_failures import quiet_failures
-from steptax.app.views.record import NO_CARD, record_view
-from steptax.app.views.trace import open_trace, trace_view
+from steptax.app.views.trace.view import open_trace, trace_view
 from steptax.app.views.workspace import Workspace
 
 NUMBERS = (

@@ -7,10 +7,10 @@ from datetime import date
 from decimal import Decimal
 from urllib.parse import quote, urlencode, urlsplit
 
-from steptax.app.compute.compared import NOTHING, PREVIOUS, YEAR
+from steptax.app.compute.spend.compared import NOTHING, PREVIOUS, YEAR
 from steptax.app.errors import UserError
 from steptax.app.report.models import Link
-from steptax.app.views.fleet_filter import FIELDS, FleetFilter
+from steptax.app.views.fleet.filter import FIELDS, FleetFilter
 
 #: Windows that the job page offers, in steps; ``all`` is one more.
 PAGE_WINDOWS = (100, 500, 2000)

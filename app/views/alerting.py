@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from steptax.app.alerts.rules import BURN_FAST, BURN_SLOW, SILENT_S, STOPPED_RANKS
-from steptax.app.compute.burn import FAST, Burn
 from steptax.app.compute.measure import Measure
+from steptax.app.compute.spend.burn import FAST, Burn
 from steptax.app.errors import NotFoundError
-from steptax.app.views.burn_words import burn_note
-from steptax.app.views.fleet_capacity import burn_of, objectives, standing_text
-from steptax.app.views.job import job_view
-from steptax.app.views.job_models import JobView
-from steptax.app.views.unread import unread
+from steptax.app.views.fleet.capacity import burn_of, objectives, standing_text
+from steptax.app.views.job.models import JobView
+from steptax.app.views.job.unread import unread
+from steptax.app.views.job.view import job_view
+from steptax.app.views.review.burn_words import burn_note
 from steptax.app.views.workspace import Workspace
 
 #: A job whose newest rows are older than this does not run any more, whatever its record says.

@@ -12,9 +12,9 @@ from steptax.app.lake.commits import Commit
 from steptax.app.lake.kept import dropped
 from steptax.app.lake.unheard import unheard
 from steptax.app.schema import TABLES
+from steptax.app.views.devices.sampling import gap_warnings, sample_gaps
 from steptax.app.views.health_models import HealthView, SourceRow
-from steptax.app.views.liveness import SILENT_S
-from steptax.app.views.sampling import gap_warnings, sample_gaps
+from steptax.app.views.job.liveness import SILENT_S
 from steptax.app.views.workspace import Workspace
 
 #: Rejects listed on the page; all of them are in the table ``rejects``.

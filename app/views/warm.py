@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from steptax.app.errors import SteptaxError
-from steptax.app.views.fleet_facts import fleet_facts
-from steptax.app.views.fleet_places import repeat_offenders
-from steptax.app.views.review_base import review_base
+from steptax.app.views.fleet.facts import fleet_facts
+from steptax.app.views.fleet.places import repeat_offenders
+from steptax.app.views.review.base import review_base
 from steptax.app.views.workspace import Workspace
 
 logger = logging.getLogger("steptax.warm")

@@ -14,14 +14,14 @@ from decimal import Decimal
 import numpy as np
 import numpy.typing as npt
 
-from steptax.app.compute.arrival import Arrivals, arrivals
 from steptax.app.compute.measure import Measure
-from steptax.app.compute.peers import peer_median
-from steptax.app.compute.recover import saved_us
-from steptax.app.compute.rows import Floats, column_mean
-from steptax.app.compute.steps import StepMatrix, build_matrix, without_inconsistent
-from steptax.app.compute.straggler import analyse_stragglers
-from steptax.app.compute.straggler_result import Kind, StragglerResult
+from steptax.app.compute.stats.rows import Floats, column_mean
+from steptax.app.compute.straggler.analysis import analyse_stragglers
+from steptax.app.compute.straggler.arrival import Arrivals, arrivals
+from steptax.app.compute.straggler.peers import peer_median
+from steptax.app.compute.straggler.recover import saved_us
+from steptax.app.compute.straggler.result import Kind, StragglerResult
+from steptax.app.compute.straggler.steps import StepMatrix, build_matrix, without_inconsistent
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.whatif.estimate import computing
 from steptax.app.whatif.fixes import Fix, FixKind

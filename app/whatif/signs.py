@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steptax.app.compute.measure import Level, Measure
-from steptax.app.compute.peers import peer_median
 from steptax.app.compute.spoken import spoken_ratio
+from steptax.app.compute.straggler.peers import peer_median
 from steptax.app.format import format_share
 from steptax.app.whatif.analysis import Analysis
 from steptax.app.whatif.arrays import median

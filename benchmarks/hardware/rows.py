@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from steptax.app.compute.collectives import Collective, algbw_gb_per_s, busbw_factor
+from steptax.app.compute.collectives.bus_bandwidth import Collective, algbw_gb_per_s, busbw_factor
 from steptax.benchmarks.hardware.collectives import ARRIVAL_BYTES, slowest_of
 from steptax.benchmarks.hardware.runner import Result
 from steptax.benchmarks.hardware.timing import Spread, spread_of

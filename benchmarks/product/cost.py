@@ -18,8 +18,8 @@ import pyarrow as pa
 from steptax.app.lake import Lake
 from steptax.app.lake.compact import TARGET_ROWS
 from steptax.app.schema.rollups import WINDOW_STEPS
-from steptax.app.views.history import MOST_CELLS
-from steptax.app.views.load import MAX_ROWS
+from steptax.app.views.job.history import MOST_CELLS
+from steptax.app.views.job.load import MAX_ROWS
 from steptax.benchmarks.product.scale_data import EPOCH_US, JOB, fill
 
 RANKS, STEPS = 256, 2 * WINDOW_STEPS

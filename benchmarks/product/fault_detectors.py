@@ -18,16 +18,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steptax.app.compute.arrival import arrivals, choose_basis
-from steptax.app.compute.cause_device import DeviceEvidence
-from steptax.app.compute.cause_model import Scope
-from steptax.app.compute.device_join import RankDevice
-from steptax.app.compute.device_series import SeriesName, build_series
-from steptax.app.compute.diagnose import Evidence, diagnose
-from steptax.app.compute.nvrx_scores import nvrx_scores
-from steptax.app.compute.rules import StragglerRules
-from steptax.app.compute.steps import StepMatrix, build_matrix
-from steptax.app.compute.straggler import analyse_stragglers
+from steptax.app.compute.causes.device import DeviceEvidence
+from steptax.app.compute.causes.diagnose import Evidence, diagnose
+from steptax.app.compute.causes.model import Scope
+from steptax.app.compute.devices.join import RankDevice
+from steptax.app.compute.devices.series import SeriesName, build_series
+from steptax.app.compute.straggler.analysis import analyse_stragglers
+from steptax.app.compute.straggler.arrival import arrivals, choose_basis
+from steptax.app.compute.straggler.nvrx_scores import nvrx_scores
+from steptax.app.compute.straggler.rules import StragglerRules
+from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 from steptax.benchmarks.product.fault_jobs import FaultJob
 
 #: Steps of a report of the two others.

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from steptax.app.compute.straggler import analyse_stragglers
+from steptax.app.compute.straggler.analysis import analyse_stragglers
 from steptax.app.demo.config import STRAGGLERS, DemoConfig
 from steptax.app.demo.job import DemoJob
-from steptax.app.views.causes import build_diagnosis
-from steptax.app.views.load import load_job
+from steptax.app.views.job.causes import build_diagnosis
+from steptax.app.views.job.load import load_job
 from steptax.app.views.workspace import open_workspace
 
 #: What the records can tell: extra computing has no signal of its own here, so none may be named.

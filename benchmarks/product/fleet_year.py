@@ -197,12 +197,12 @@ def answer_of(root: Path, page: str) -> dict[str, Any]:
     """Seconds of what the ``executive`` or the ``fleet`` page asks for, in this process."""
     began = time.perf_counter()
     import_module("pandas")  # every page and every table of a command has it
-    from steptax.app.compute.fleet_states import size_class
-    from steptax.app.views.budget import budget_view
-    from steptax.app.views.executive import executive_view
-    from steptax.app.views.fleet import fleet_view
-    from steptax.app.views.fleet_bill import fleet_bill
-    from steptax.app.views.fleet_filter import FleetFilter
+    from steptax.app.compute.fleet.states import size_class
+    from steptax.app.views.fleet.bill import fleet_bill
+    from steptax.app.views.fleet.filter import FleetFilter
+    from steptax.app.views.fleet.view import fleet_view
+    from steptax.app.views.review.budget import budget_view
+    from steptax.app.views.review.executive import executive_view
     from steptax.app.views.workspace import open_workspace
 
     imports_s = time.perf_counter() - began

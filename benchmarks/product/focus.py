@@ -274,7 +274,7 @@ def read_file(path: Path, lake: Path) -> dict[str, Any]:
 
 def divide(lake: Path, by: str) -> dict[str, Any]:
     """The whole bill of ``lake`` in this process."""
-    from steptax.app.views.fleet_bill import fleet_bill
+    from steptax.app.views.fleet.bill import fleet_bill
     from steptax.app.views.workspace import open_workspace
 
     began, cpu = time.perf_counter(), time.process_time()

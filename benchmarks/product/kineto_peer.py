@@ -41,8 +41,8 @@ def best(load):  # Of several times where the trace is small: the first one warm
 OURS = (
     _CLOCK
     + """
-from steptax.app.compute import trace_breakdown as t
-from steptax.app.views.profile_load import work_of_file
+from steptax.app.compute.trace import breakdown as t
+from steptax.app.views.profile.load import work_of_file
 import steptax.connectors.kineto.reading
 before = begin()
 work, load = best(lambda: work_of_file(Path(sys.argv[1])))

@@ -34,7 +34,7 @@ from pathlib import Path
 import requests
 
 from steptax.app.lake import Lake
-from steptax.app.views.sampling import sample_gaps
+from steptax.app.views.devices.sampling import sample_gaps
 from steptax.app.views.workspace import open_workspace
 
 #: A sample this much older than the end of an outage has been caught up by then.

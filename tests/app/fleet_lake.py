@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from steptax.app.compute.apportion import to_us
+from steptax.app.compute.bill.apportion import to_us
 from steptax.app.lake import Lake
 from steptax.app.views.workspace import Workspace, open_workspace
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from steptax.app.lake import Lake
-from steptax.app.views.job import job_view
-from steptax.app.views.job_models import JobView
+from steptax.app.views.job.models import JobView
+from steptax.app.views.job.view import job_view
 from steptax.app.views.workspace import open_workspace
 
 S = 1_000_000

@@ -21,8 +21,8 @@ from steptax.app.errors import InputError
 from steptax.app.ingest import ingest_file, ingest_url
 from steptax.app.lake import Lake
 from steptax.app.lake.ingest import IngestResult
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.invoices import invoices_of
+from steptax.app.views.bill.invoices import invoices_of
+from steptax.app.views.fleet.bill import fleet_bill
 from steptax.app.views.workspace import open_workspace
 from steptax.app.watch import Watch
 from steptax.connectors.base import Options

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from steptax.app.errors import InputError, NotFoundError, UserError
-from steptax.app.views.bill_rules import read_rules, with_options
-from steptax.app.views.fleet_bill import fleet_bill
+from steptax.app.views.bill.rules import read_rules, with_options
+from steptax.app.views.fleet.bill import fleet_bill
 from tests.app.fleet_lake import charge, job, lake_of, on, us
 
 OCTOBER = us(2026, 10, 1), us(2026, 10, 2)

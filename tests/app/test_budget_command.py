@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from steptax.app.views.budget import budget_view, set_budget
-from steptax.app.views.executive import executive_view
+from steptax.app.views.review.budget import budget_view, set_budget
+from steptax.app.views.review.executive import executive_view
 from steptax.app.views.workspace import open_workspace
 
 Steptax = Callable[..., Any]

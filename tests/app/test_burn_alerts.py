@@ -18,8 +18,8 @@ from steptax.app.compute.alerting import US_PER_S, Change
 from steptax.app.errors import InputError
 from steptax.app.lake import Lake
 from steptax.app.views.alerting import burn_readings
-from steptax.app.views.budget import set_budget
-from steptax.app.views.fleet import fleet_view
+from steptax.app.views.fleet.view import fleet_view
+from steptax.app.views.review.budget import set_budget
 from steptax.app.views.workspace import Workspace
 from tests.app.fleet_lake import HOUR, S, event, job, lake_of, rows, steps, us
 

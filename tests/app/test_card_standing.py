@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from steptax.app.compute import straggler
+from steptax.app.compute.straggler import analysis as straggler
 from steptax.app.lake import Lake
-from steptax.app.views import causes, jobs, step_facts
 from steptax.app.views.alerting import readings
-from steptax.app.views.card_text import card_as_text
-from steptax.app.views.job import job_view
-from steptax.app.views.job_models import JobView
-from steptax.app.views.step_facts import facts_of, unread_jobs
+from steptax.app.views.job import causes, jobs, step_facts
+from steptax.app.views.job.card_text import card_as_text
+from steptax.app.views.job.models import JobView
+from steptax.app.views.job.step_facts import facts_of, unread_jobs
+from steptax.app.views.job.view import job_view
 from steptax.app.views.workspace import open_workspace
 from tests.app.device_lake import START
 from tests.app.fleet_lake import rows

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from steptax.app.lake import Lake
-from steptax.app.views.job import job_view
+from steptax.app.views.job.view import job_view
 from steptax.app.views.workspace import open_workspace
 
 Shared = Callable[[str], Path]

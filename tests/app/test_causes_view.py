@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from steptax.app.cli import main
-from steptax.app.compute.straggler import analyse_stragglers
+from steptax.app.compute.straggler.analysis import analyse_stragglers
 from steptax.app.lake import Lake
-from steptax.app.views.actions import next_action
-from steptax.app.views.card_text import card_as_text
-from steptax.app.views.causes import finding_details, findings_lines, findings_note
-from steptax.app.views.executive import executive_view
-from steptax.app.views.job import job_view
-from steptax.app.views.job_models import JobView
-from steptax.app.views.load import load_job
+from steptax.app.views.job.actions import next_action
+from steptax.app.views.job.card_text import card_as_text
+from steptax.app.views.job.causes import finding_details, findings_lines, findings_note
+from steptax.app.views.job.load import load_job
+from steptax.app.views.job.models import JobView
+from steptax.app.views.job.view import job_view
+from steptax.app.views.review.executive import executive_view
 from steptax.app.views.workspace import open_workspace
 from tests.app.device_lake import HOT, STEPS, hot, store_ranks, store_samples, store_steps
 

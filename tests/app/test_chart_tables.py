@@ -26,9 +26,9 @@ from steptax.app.charts.tables import (
 )
 from steptax.app.compute.measure import Measure
 from steptax.app.metrics import METRICS
-from steptax.app.views.executive_models import JobSummary
-from steptax.app.views.job_models import Grid, HeatMap, PhaseBar, StepTimeline
+from steptax.app.views.job.models import Grid, HeatMap, PhaseBar, StepTimeline
 from steptax.app.views.models import LedgerLine
+from steptax.app.views.review.executive_models import JobSummary
 
 
 def test_a_table_with_a_total_row(shared: Callable[[str], Path]) -> None:

@@ -33,9 +33,9 @@ from steptax.app.charts.tables import Column, table
 from steptax.app.charts.timeline import PHASE_ORDER, phases_of, timeline_figure
 from steptax.app.charts.waterfall import amount, units_of, waterfall_figure
 from steptax.app.theme import DARK, LIGHT, palette_of
-from steptax.app.views.job_models import Grid, HeatMap, PhaseBar, Series, StepTimeline
+from steptax.app.views.job.models import Grid, HeatMap, PhaseBar, Series, StepTimeline
+from steptax.app.views.job.shape import heat_map, thin_series
 from steptax.app.views.models import LedgerLine
-from steptax.app.views.shape import heat_map, thin_series
 from steptax.pages.parts import _column_config
 
 

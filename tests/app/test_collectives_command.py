@@ -11,7 +11,7 @@ import pytest
 
 from steptax.app.cli import main
 from steptax.app.settings import Settings
-from steptax.app.views.collectives import collectives_view
+from steptax.app.views.collectives.view import collectives_view
 from steptax.app.views.workspace import open_workspace
 from steptax.connectors.tables.facts import rows_of
 
@@ -165,7 +165,7 @@ class TestArrivals:
         self, steptax: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         steptax("ingest", "nccl-inspector", inspector_logs(tmp_path / "i"), "--job", "j")
-        monkeypatch.setattr("steptax.app.views.collectives.MAX_ROWS", 70)
+        monkeypatch.setattr("steptax.app.views.collectives.view.MAX_ROWS", 70)
         ws = open_workspace(Settings().lake)
         view = collectives_view(ws, "j")
         assert view.operations == 70

@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from steptax.app.compute.cause_model import Cause
+from steptax.app.compute.causes.model import Cause
 from steptax.app.demo.company import SOURCE, Company, make_company
 from steptax.app.demo.company_facts import charges_table, device_table, jobs_table
 from steptax.app.demo.company_plan import DAYS, HOT_GPU, HOT_NODE, HOUR_US, NODES, plan, uuid_of
 from steptax.app.demo.company_steps import make_job
 from steptax.app.errors import UserError
 from steptax.app.lake import Lake
-from steptax.app.views.budget import budget_view
-from steptax.app.views.executive import executive_view
-from steptax.app.views.fleet import fleet_view
+from steptax.app.views.fleet.view import fleet_view
 from steptax.app.views.health import health_view
-from steptax.app.views.job import job_view
+from steptax.app.views.job.view import job_view
+from steptax.app.views.review.budget import budget_view
+from steptax.app.views.review.executive import executive_view
 from steptax.app.views.workspace import Workspace, open_workspace
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 
 from steptax.app.charts.fleet_tables import score_groups_table, score_table
 from steptax.app.errors import InputError
-from steptax.app.views.detector_score import DETECTORS, FIGURES, detector_score
+from steptax.app.views.job.detector_score import DETECTORS, FIGURES, detector_score
 
 
 def test_the_score_that_is_shipped_was_measured(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from steptax.app.charts.devices import devices_table
 from steptax.app.cli import main
-from steptax.app.compute.device_findings import Kind
+from steptax.app.compute.devices.findings import Kind
 from steptax.app.errors import NotFoundError
 from steptax.app.lake import Lake
-from steptax.app.views import devices as module
-from steptax.app.views.devices import DevicesView, devices_view
-from steptax.app.views.devices_text import coverage, finding_text, lines, notes, verdict
+from steptax.app.views.devices import view as module
+from steptax.app.views.devices.text import coverage, finding_text, lines, notes, verdict
+from steptax.app.views.devices.view import DevicesView, devices_view
 from steptax.app.views.workspace import open_workspace
 from tests.app import device_lake
 from tests.app.device_lake import HOT, RANKS, START, STEPS, store_ranks, store_samples, store_steps

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from steptax.app.views.first_steps import FIRST_STEPS, demo_text, first_steps_text, held_back
-from steptax.app.views.job import job_view
-from steptax.app.views.job_models import JobView
+from steptax.app.views.job.first_steps import FIRST_STEPS, demo_text, first_steps_text, held_back
+from steptax.app.views.job.models import JobView
+from steptax.app.views.job.view import job_view
 from steptax.app.views.workspace import open_workspace
 from tests.app.test_card_standing import lake as lake  # the fixture
 from tests.app.test_card_standing import store

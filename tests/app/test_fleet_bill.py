@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.format import format_share
 from steptax.app.lake import Lake
-from steptax.app.views import fleet_load
-from steptax.app.views.bill import job_waterfall
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.fleet_bill_models import DENOMINATORS, LEVELS, FleetBill, FleetGroup
-from steptax.app.views.fleet_jobs import job_bills
-from steptax.app.views.fleet_load import load_jobs
-from steptax.app.views.job import job_view
-from steptax.app.views.jobs import analyse_jobs
-from steptax.app.views.load import load_job
+from steptax.app.views.bill.view import job_waterfall
+from steptax.app.views.fleet import load as fleet_load
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.fleet.bill_models import DENOMINATORS, LEVELS, FleetBill, FleetGroup
+from steptax.app.views.fleet.jobs import job_bills
+from steptax.app.views.fleet.load import load_jobs
+from steptax.app.views.job.jobs import analyse_jobs
+from steptax.app.views.job.load import load_job
+from steptax.app.views.job.view import job_view
 from tests.app.fleet_lake import (
     HOUR,
     RANKS,

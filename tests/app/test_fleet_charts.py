@@ -18,12 +18,12 @@ from steptax.app.charts.fleet_bill import (
     not_billed_table,
 )
 from steptax.app.charts.style import PAGE_BYTES, payload_bytes
-from steptax.app.compute.buckets import BUCKETS
+from steptax.app.compute.bill.buckets import BUCKETS
 from steptax.app.metrics import METRICS
 from steptax.app.theme import DARK, LIGHT
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.fleet_bill_models import FleetBill
-from steptax.app.views.fleet_groups import GROUP_METRICS
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.fleet.bill_models import FleetBill
+from steptax.app.views.fleet.groups import GROUP_METRICS
 from tests.app.fleet_lake import RANKS, S, event, job, lake_of, steps, us
 
 START = us(2026, 11, 1)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.fleet_states import JobFact
+from steptax.app.compute.fleet.states import JobFact
 from steptax.app.errors import UserError
-from steptax.app.views.fleet import fleet_view
-from steptax.app.views.fleet_facts import Facts
-from steptax.app.views.fleet_filter import FIELDS, FleetFilter, fleet_choices
+from steptax.app.views.fleet.facts import Facts
+from steptax.app.views.fleet.filter import FIELDS, FleetFilter, fleet_choices
+from steptax.app.views.fleet.view import fleet_view
 from steptax.benchmarks.product.fleet_year import PRICE, expected_usd, make_jobs, run
 from tests.app.fleet_lake import HOUR, event, job, lake_of, us
 from tests.app.fleet_outputs import cells_of

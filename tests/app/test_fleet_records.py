@@ -13,14 +13,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.waterfall_rows import Waterfall
-from steptax.app.views import fleet_bill as module
-from steptax.app.views.bill import job_waterfall
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.fleet_bill_models import FleetBill
-from steptax.app.views.fleet_jobs import job_bills
+from steptax.app.compute.bill.waterfall_rows import Waterfall
+from steptax.app.views.bill.view import job_waterfall
+from steptax.app.views.fleet import bill as module
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.fleet.bill_models import FleetBill
+from steptax.app.views.fleet.jobs import job_bills
+from steptax.app.views.fleet.record_bills import record_bill
 from steptax.app.views.kept import OfView
-from steptax.app.views.record_bills import record_bill
 from steptax.app.views.workspace import Workspace
 from tests.app.fleet_lake import HOUR, charge, event, job, lake_of, us
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from steptax.app.charts.fleet_view_tables import capacity_table
-from steptax.app.views.budget import set_budget
-from steptax.app.views.fleet import fleet_view
-from steptax.app.views.fleet_facts import fleet_facts, slow_facts
-from steptax.app.views.fleet_jobs import job_bills, record_hours
-from steptax.app.views.fleet_models import FleetView, Places
-from steptax.app.views.jobs import whole_hours
+from steptax.app.views.fleet.facts import fleet_facts, slow_facts
+from steptax.app.views.fleet.jobs import job_bills, record_hours
+from steptax.app.views.fleet.models import FleetView, Places
+from steptax.app.views.fleet.view import fleet_view
+from steptax.app.views.job.jobs import whole_hours
+from steptax.app.views.review.budget import set_budget
 from steptax.app.views.workspace import Workspace, open_workspace
 from tests.app.fleet_lake import HOUR, RANKS, S, charge, event, job, lake_of, on, steps, us
 

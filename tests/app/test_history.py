@@ -12,8 +12,8 @@ import pytest
 
 from steptax.app.lake import Lake, rollups
 from steptax.app.lake.compact import compact
-from steptax.app.views import extent
-from steptax.app.views.history import history_view
+from steptax.app.views.job import extent
+from steptax.app.views.job.history import history_view
 from steptax.app.views.workspace import open_workspace
 from steptax.benchmarks.product.scale_data import JOB, SEGMENT_STEPS, fill, segments, slow_rank
 

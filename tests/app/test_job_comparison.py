@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from steptax.app.compute.straggler import IDEALS
+from steptax.app.compute.straggler.analysis import IDEALS
 
 Run = Callable[..., Any]
 Find = Callable[[str], Path]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from steptax.app.lake import Lake
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.price import price_text
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.pricing.given import price_text
 from steptax.app.views.workspace import open_workspace
 from tests.app.fleet_lake import HOUR, S, job, lake_of, rows, steps, us
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.learning_record import LossRecord, paid_since
+from steptax.app.compute.learning.record import LossRecord, paid_since
 from steptax.app.errors import UserError
 
 RANKS = 2

@@ -146,7 +146,7 @@ def test_a_faulty_metric_stops_the_job_command(
     path.write_text("step,rank,duration_ms\n" + "\n".join(rows))
     steptax("ingest", "steps", path, "--job", "job")
     monkeypatch.setattr(
-        "steptax.app.views.job.job_metrics",
+        "steptax.app.views.job.view.job_metrics",
         lambda *_: {
             "straggler_tax_ratio": Measure(1.2, "ratio"),
             "window_gpu_hours": Measure.missing("GPU-hours", "nobody counted them"),

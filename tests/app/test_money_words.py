@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from steptax.app.lake import Lake
-from steptax.app.views.executive import executive_view
-from steptax.app.views.fleet_bill import fleet_bill
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.review.executive import executive_view
 from steptax.app.views.workspace import open_workspace
 
 

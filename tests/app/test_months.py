@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from steptax.app.views.executive import days_of, executive_view
-from steptax.app.views.fleet import fleet_view
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.stated_months import NO_MONTH, in_time
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.fleet.stated_months import NO_MONTH, in_time
+from steptax.app.views.fleet.view import fleet_view
+from steptax.app.views.review.executive import days_of, executive_view
 from steptax.app.views.workspace import Workspace
 from tests.app.fleet_lake import HOUR, S, job, lake_of, steps, us
 

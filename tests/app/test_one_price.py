@@ -15,16 +15,16 @@ from steptax.app.alerts.store import AlertStore
 from steptax.app.alerts.watch import one_round
 from steptax.app.charts.fleet_view_tables import groups_by_state_table, states_table
 from steptax.app.views.alerting import reading_of
-from steptax.app.views.executive import executive_view
-from steptax.app.views.fleet import fleet_view
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.job import job_view
-from steptax.app.views.job_price import job_price
-from steptax.app.views.offers import OfferFilter
-from steptax.app.views.procurement import job_procurement
-from steptax.app.views.record import record_view
-from steptax.app.views.side_by_side import side_by_side
-from steptax.app.views.side_by_side_load import Part
+from steptax.app.views.bill.record import record_view
+from steptax.app.views.compare.load import Part
+from steptax.app.views.compare.view import side_by_side
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.fleet.view import fleet_view
+from steptax.app.views.job.view import job_view
+from steptax.app.views.pricing.of_job import job_price
+from steptax.app.views.pricing.offers import OfferFilter
+from steptax.app.views.procurement.view import job_procurement
+from steptax.app.views.review.executive import executive_view
 from steptax.app.views.workspace import Workspace
 from tests.app.fleet_lake import HOUR, RANKS, S, charge, job, lake_of, on, steps, us
 from tests.app.fleet_outputs import MAIN, cells_of

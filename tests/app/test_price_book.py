@@ -13,8 +13,8 @@ import pytest
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.lake import Lake
 from steptax.app.price_book import accept, add, entries, held
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.offers import OfferFilter
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.pricing.offers import OfferFilter
 from steptax.app.views.workspace import Workspace, open_workspace
 from tests.app.fleet_lake import charge, job, lake_of, on, us
 

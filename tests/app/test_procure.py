@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from steptax.app.views.offers import OfferFilter, holding, load_offers
-from steptax.app.views.procurement import measured_rates
+from steptax.app.views.pricing.offers import OfferFilter, holding, load_offers
+from steptax.app.views.procurement.view import measured_rates
 from steptax.app.views.workspace import open_workspace
 
 Steptax = Callable[..., Any]

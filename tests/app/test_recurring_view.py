@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from steptax.app.lake import Lake
-from steptax.app.views.job import job_view
-from steptax.app.views.job_models import JobView
+from steptax.app.views.job.models import JobView
+from steptax.app.views.job.view import job_view
 from steptax.app.views.workspace import open_workspace
 
 STEPS, RANKS, SLOW = 200, 8, 3

@@ -10,8 +10,8 @@ import pytest
 
 from steptax.app.cli import main
 from steptax.app.compute.measure import Measure
-from steptax.app.views.reports import MAX_POINTS, job_reports, printed_values, reported_scores
-from steptax.app.views.whatif_job import job_inputs
+from steptax.app.views.reported.view import MAX_POINTS, job_reports, printed_values, reported_scores
+from steptax.app.views.whatif.job import job_inputs
 from steptax.app.views.workspace import Workspace, open_workspace
 
 EXAMPLES = Path(__file__).parents[1] / "connectors" / "examples"

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from steptax.app.compute.attempt_layer import State
+from steptax.app.compute.bill.attempt_layer import State
 from steptax.app.errors import NotFoundError
 from steptax.app.lake import Lake, rollups
 from steptax.app.lake.compact import compact
@@ -20,11 +20,11 @@ from steptax.app.lake.ingest import ingest
 from steptax.app.lake.kept import dropped
 from steptax.app.lake.retain import DAY_US, due, retain
 from steptax.app.schema import Batch
-from steptax.app.views.extent import loss_by_step, step_summary
-from steptax.app.views.fleet_jobs import job_bills
+from steptax.app.views.fleet.jobs import job_bills
 from steptax.app.views.health import health_view
-from steptax.app.views.history import history_view
-from steptax.app.views.load import load_job, load_step
+from steptax.app.views.job.extent import loss_by_step, step_summary
+from steptax.app.views.job.history import history_view
+from steptax.app.views.job.load import load_job, load_step
 from steptax.app.views.workspace import Workspace, open_workspace
 from tests.app.device_lake import START, STEPS, store_samples, store_steps
 from tests.app.fleet_lake import rows

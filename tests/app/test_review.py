@@ -15,11 +15,11 @@ from steptax.app.cli import main
 from steptax.app.errors import UserError
 from steptax.app.lake import Lake
 from steptax.app.lake.commits import Commit
-from steptax.app.views.budget import budget_view, set_budget
-from steptax.app.views.executive import days_of, executive_view
-from steptax.app.views.executive_models import ExecutiveView
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.review_periods import change_text
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.review.budget import budget_view, set_budget
+from steptax.app.views.review.executive import days_of, executive_view
+from steptax.app.views.review.executive_models import ExecutiveView
+from steptax.app.views.review.periods import change_text
 from steptax.app.views.workspace import Workspace, open_workspace
 from tests.app.fleet_lake import HOUR, RANKS, S, charge, event, job, lake_of, on, rows, steps, us
 

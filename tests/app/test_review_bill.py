@@ -11,10 +11,10 @@ import pytest
 
 from steptax.app.charts.review import showback_table
 from steptax.app.lake import Lake
-from steptax.app.views.budget import budget_view, set_budget
-from steptax.app.views.executive import days_of, executive_view
-from steptax.app.views.job import job_view
-from steptax.app.views.review_jobs import UNMATCHED
+from steptax.app.views.job.view import job_view
+from steptax.app.views.review.budget import budget_view, set_budget
+from steptax.app.views.review.executive import days_of, executive_view
+from steptax.app.views.review.jobs import UNMATCHED
 from steptax.app.views.workspace import open_workspace
 from tests.app.fleet_lake import HOUR, RANKS, S, charge, event, job, lake_of, on, rows, steps, us
 

@@ -11,9 +11,9 @@ from typing import Any
 from steptax.app.charts.budget import history_table
 from steptax.app.charts.review import weeks_figure
 from steptax.app.theme import LIGHT
-from steptax.app.views.budget import budget_view, set_budget
-from steptax.app.views.executive import executive_view
-from steptax.app.views.fleet import fleet_view
+from steptax.app.views.fleet.view import fleet_view
+from steptax.app.views.review.budget import budget_view, set_budget
+from steptax.app.views.review.executive import executive_view
 from tests.app.fleet_lake import HOUR, charge, job, lake_of, on, us
 
 Steptax = Callable[..., Any]

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute import throttle
+from steptax.app.compute.causes import throttle
 from steptax.app.lake import Lake, rollups
 from steptax.app.lake.compact import compact
 from steptax.app.lake.ingest import ingest

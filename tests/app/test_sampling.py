@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from steptax.app.lake import Lake
+from steptax.app.views.devices.sampling import gap_warnings, sample_gaps
 from steptax.app.views.health import health_view
-from steptax.app.views.sampling import gap_warnings, sample_gaps
 from steptax.app.views.workspace import Workspace, open_workspace
 
 S = 1_000_000

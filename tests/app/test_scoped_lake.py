@@ -19,8 +19,8 @@ from steptax.app.lake.scoped import BY_JOB, FILTERED, OPEN
 from steptax.app.lake.segments import job_folder
 from steptax.app.queries import QUERIES, DuckEngine
 from steptax.app.schema import TABLES, Table
-from steptax.app.views.executive import executive_view
-from steptax.app.views.fleet import fleet_view
+from steptax.app.views.fleet.view import fleet_view
+from steptax.app.views.review.executive import executive_view
 from steptax.app.views.workspace import open_workspace
 
 HOUR_US = 3_600_000_000

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.views.executive import executive_view
-from steptax.app.views.fleet_bill import fleet_bill
-from steptax.app.views.fleet_bill_models import LEVELS, FleetBill
-from steptax.app.views.job import job_view
+from steptax.app.views.fleet.bill import fleet_bill
+from steptax.app.views.fleet.bill_models import LEVELS, FleetBill
+from steptax.app.views.job.view import job_view
+from steptax.app.views.review.executive import executive_view
 from steptax.app.views.workspace import Workspace
 from tests.app.fleet_lake import HOUR, RANKS, S, charge, event, job, lake_of, rows, steps, us
 

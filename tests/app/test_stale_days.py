@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from steptax.app.compute.device_time import stale_samples
+from steptax.app.compute.bill.device_time import stale_samples
 from steptax.app.lake import Lake
-from steptax.app.views.device_days import device_days
-from steptax.app.views.fleet_capacity import capacity
+from steptax.app.views.devices.days import device_days
+from steptax.app.views.fleet.capacity import capacity
 from steptax.app.views.workspace import open_workspace
 from tests.compute.device_rows import series
 

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.lake import Lake
-from steptax.app.views import fleet_jobs, jobs, step_facts, stored
-from steptax.app.views.fleet_jobs import job_bills
-from steptax.app.views.record_bills import JobBill
-from steptax.app.views.step_facts import facts_of
+from steptax.app.views import stored
+from steptax.app.views.fleet import jobs as fleet_jobs
+from steptax.app.views.fleet.jobs import job_bills
+from steptax.app.views.fleet.record_bills import JobBill
+from steptax.app.views.job import jobs, step_facts
+from steptax.app.views.job.step_facts import facts_of
 from steptax.app.views.stored_codec import Codec, references
 from steptax.app.views.workspace import Workspace, open_workspace
 from tests.app.fleet_lake import HOUR, S, event, job, lake_of, on, rows, steps, us

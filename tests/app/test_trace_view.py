@@ -15,7 +15,9 @@ import yaml
 
 from steptax.app.compute.measure import Measure
 from steptax.app.errors import NotFoundError, UserError
-from steptax.app.views.trace import (
+from steptax.app.views.trace.models import GanttBars, StepGantt, TraceView
+from steptax.app.views.trace.text import as_text
+from steptax.app.views.trace.view import (
     TraceJob,
     open_trace,
     open_trace_file,
@@ -24,8 +26,6 @@ from steptax.app.views.trace import (
     trace_step,
     trace_view,
 )
-from steptax.app.views.trace_models import GanttBars, StepGantt, TraceView
-from steptax.app.views.trace_text import as_text
 from steptax.app.views.workspace import open_workspace
 from steptax.app.whatif.pattern import PatternKind
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from steptax.app.views.executive import executive_view
 from steptax.app.views.health import health_view
+from steptax.app.views.review.executive import executive_view
 from steptax.app.views.workspace import open_workspace
 
 NOWHERE = "http://127.0.0.1:9"

@@ -21,10 +21,10 @@ from steptax.app.lake import Lake
 from steptax.app.lake.compact import compact
 from steptax.app.queries import QUERIES
 from steptax.app.schema import TABLES
-from steptax.app.views.executive import executive_view
-from steptax.app.views.fleet import fleet_view
+from steptax.app.views.fleet.view import fleet_view
 from steptax.app.views.health import health_view
-from steptax.app.views.job import job_view
+from steptax.app.views.job.view import job_view
+from steptax.app.views.review.executive import executive_view
 from steptax.app.views.workspace import open_workspace
 from tests.app.fleet_lake import RANKS, S, rows, steps, us
 from tests.team_lake import store_team

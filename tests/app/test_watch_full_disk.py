@@ -14,7 +14,7 @@ import pytest
 
 from steptax.app.errors import InputError
 from steptax.app.lake import Lake
-from steptax.app.views.sampling import sample_gaps
+from steptax.app.views.devices.sampling import sample_gaps
 from steptax.app.views.workspace import open_workspace
 from steptax.app.watch import Refused, Stored, Watch
 from steptax.app.watch_server import SETTLE_S, ServerWatch

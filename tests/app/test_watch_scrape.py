@@ -13,7 +13,7 @@ import pytest
 
 from steptax.app.errors import InputError, UserError
 from steptax.app.lake import Lake
-from steptax.app.views.sampling import sample_gaps
+from steptax.app.views.devices.sampling import sample_gaps
 from steptax.app.views.workspace import open_workspace
 from steptax.app.watch import Refused, Stored
 from steptax.app.watch_scrape import ScrapeWatch

@@ -17,7 +17,7 @@ import requests
 
 from steptax.app.cli import main
 from steptax.app.commands.watch_teller import Teller
-from steptax.app.compute.device_time import stale_samples
+from steptax.app.compute.bill.device_time import stale_samples
 from steptax.app.errors import InputError, UserError
 from steptax.app.lake import Lake
 from steptax.app.lake.ingest import IngestResult

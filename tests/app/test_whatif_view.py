@@ -19,22 +19,22 @@ from hypothesis import strategies as st
 from steptax.app.charts.style import PAGE_BYTES, payload_bytes
 from steptax.app.charts.whatif_figures import answer_figures
 from steptax.app.charts.whatif_tables import inputs_table, results_table
+from steptax.app.compute.bill.ledger import step_ledger
 from steptax.app.compute.calculators.registry import CALCULATORS
-from steptax.app.compute.ledger import step_ledger
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.traps import TRAPS
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.ingest import ingest_file
 from steptax.app.lake import Lake
 from steptax.app.theme import DARK, LIGHT
-from steptax.app.views.load import load_job
-from steptax.app.views.whatif import calculator_titles, whatif_view
-from steptax.app.views.whatif_catalog import entry, ordered
-from steptax.app.views.whatif_inputs import start_fields, whatif_fields
-from steptax.app.views.whatif_job import JobInputs, job_inputs
-from steptax.app.views.whatif_models import InputField, Numbers, Origin, WhatIfView, Word
-from steptax.app.views.whatif_scale import scale_curve
-from steptax.app.views.whatif_words import label_of, plain_number, title_of
+from steptax.app.views.job.load import load_job
+from steptax.app.views.whatif.catalog import entry, ordered
+from steptax.app.views.whatif.inputs import start_fields, whatif_fields
+from steptax.app.views.whatif.job import JobInputs, job_inputs
+from steptax.app.views.whatif.models import InputField, Numbers, Origin, WhatIfView, Word
+from steptax.app.views.whatif.scale import scale_curve
+from steptax.app.views.whatif.view import calculator_titles, whatif_view
+from steptax.app.views.whatif.words import label_of, plain_number, title_of
 from steptax.app.views.workspace import Workspace, open_workspace
 from steptax.connectors.base import Options
 
@@ -169,7 +169,6 @@ def test_what_is_drawn_of_a_job_does_not_keep_its_steps(ws: Workspace) -> None:
     del source
     gc.collect()
     assert gone() is None
-
 
 
 def test_the_window_is_named(ws: Workspace) -> None:

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from steptax.app.demo.config import DemoConfig
 from steptax.app.lake import Lake
 from steptax.app.serve import wait_until_healthy
-from steptax.app.views.job import job_view
+from steptax.app.views.job.view import job_view
 from steptax.app.views.workspace import open_workspace
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from steptax.app.compute.device_series import NO_MASK, DeviceSeries, SeriesName, build_series
+from steptax.app.compute.devices.series import NO_MASK, DeviceSeries, SeriesName, build_series
 
 SECOND_US = 1_000_000
 

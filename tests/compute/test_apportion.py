@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.apportion import (
+from steptax.app.compute.bill.apportion import (
     GpuSpan,
     Unit,
     apportion,

@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steptax.app.compute.arrival import Basis, arrivals, choose_basis, reported_cells, spread_ratio
 from steptax.app.compute.measure import Level
-from steptax.app.compute.rules import StragglerRules
-from steptax.app.compute.steps import StepMatrix, build_matrix
+from steptax.app.compute.straggler.arrival import (
+    Basis,
+    arrivals,
+    choose_basis,
+    reported_cells,
+    spread_ratio,
+)
+from steptax.app.compute.straggler.rules import StragglerRules
+from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 
 RULES = StragglerRules()
 NAN = float("nan")

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.attempts import History, history
-from steptax.app.compute.executions import read_steps
-from steptax.app.compute.job_events import Event, read_events
+from steptax.app.compute.bill.attempts import History, history
+from steptax.app.compute.bill.executions import read_steps
+from steptax.app.compute.bill.job_events import Event, read_events
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

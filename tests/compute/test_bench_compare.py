@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.alpha_beta import fit_alpha_beta, steps_of
-from steptax.app.compute.bench_acceptance import accept
-from steptax.app.compute.bench_bases import BasisKind, Figure, bases
-from steptax.app.compute.bench_compare import Status, compare, worst
-from steptax.app.compute.collective_times import ring_all_reduce_s
-from steptax.app.compute.collectives import Collective, Point
-from steptax.app.compute.xid import xid_meaning
+from steptax.app.compute.bench.acceptance import accept
+from steptax.app.compute.bench.bases import BasisKind, Figure, bases
+from steptax.app.compute.bench.compare import Status, compare, worst
+from steptax.app.compute.causes.xid import xid_meaning
+from steptax.app.compute.collectives.alpha_beta import fit_alpha_beta, steps_of
+from steptax.app.compute.collectives.bus_bandwidth import Collective, Point
+from steptax.app.compute.collectives.times import ring_all_reduce_s
 
 STEADY = (100.0, 101.0, 99.0, 100.5, 99.5)
 Repeats = st.lists(st.floats(0.01, 1e6), min_size=1, max_size=8)

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.apportion import Unit, to_us
-from steptax.app.compute.bill_periods import UNALLOCATED, costs_by_period, idle_allocations
-from steptax.app.compute.holders import Holders, Placement, occupancy_of
-from steptax.app.compute.reconcile import reconcile
+from steptax.app.compute.bill.apportion import Unit, to_us
+from steptax.app.compute.bill.holders import Holders, Placement, occupancy_of
+from steptax.app.compute.bill.periods import UNALLOCATED, costs_by_period, idle_allocations
+from steptax.app.compute.bill.reconcile import reconcile
 
 HOUR_US = 3_600_000_000
 

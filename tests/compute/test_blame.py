@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from steptax.app.compute.blame import blame_us
+from steptax.app.compute.straggler.blame import blame_us
 
 #: How long an example takes says nothing about whether it is right.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

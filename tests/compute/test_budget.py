@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.budget import Day, Period, error_budget, spend_outlook
 from steptax.app.compute.measure import Measure
+from steptax.app.compute.spend.budget import Day, Period, error_budget, spend_outlook
 from steptax.app.errors import UserError
 
 NOVEMBER = Period.read("2026-11")

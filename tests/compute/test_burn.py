@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.attempt_layer import State
-from steptax.app.compute.burn import FAST, SLOW, burn, goodput_between
-from steptax.app.compute.job_days import Stretches
+from steptax.app.compute.bill.attempt_layer import State
+from steptax.app.compute.bill.job_days import Stretches
+from steptax.app.compute.spend.burn import FAST, SLOW, burn, goodput_between
 
 HOUR_US = 3_600_000_000
 NOON_US = 500_000 * HOUR_US

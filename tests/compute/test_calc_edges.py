@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steptax.app.compute.calculators.registry import calculator
-from steptax.app.compute.order_stats import normal_order_mean, standard_order_mean
+from steptax.app.compute.stats.order_stats import normal_order_mean, standard_order_mean
 from steptax.app.errors import UserError
 
 

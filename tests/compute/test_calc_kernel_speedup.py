@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptax.app.compute.calculators.kernel_speedup import kernel_speedup
-from steptax.app.compute.kernel_model import KernelModel, StepParts, speedup_curve
+from steptax.app.compute.mfu.kernel_model import KernelModel, StepParts, speedup_curve
 from steptax.app.errors import UserError
 
 MS = st.floats(0, 1e4)

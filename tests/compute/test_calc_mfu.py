@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from steptax.app.compute.calculators.mfu import Mfu, mfu
-from steptax.app.compute.mfu import mixed_mfu
-from steptax.app.compute.peaks import Peak, mixed_peak, peak
+from steptax.app.compute.mfu.peaks import Peak, mixed_peak, peak
+from steptax.app.compute.mfu.utilisation import mixed_mfu
 from steptax.app.errors import UserError
 
 H100: dict[str, Any] = {

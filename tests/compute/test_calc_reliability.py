@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from steptax.app.compute.calculators.checkpoint_interval import checkpoint_interval
 from steptax.app.compute.calculators.failures import failures
 from steptax.app.compute.calculators.hot_spares import hot_spares, spares_needed
-from steptax.app.compute.checkpointing import (
+from steptax.app.compute.fleet.checkpointing import (
     best_interval_s,
     daly_high_order_interval_s,
     daly_interval_s,

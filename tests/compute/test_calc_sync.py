@@ -19,7 +19,7 @@ from steptax.app.compute.calculators.sequence_balance import (
     relative_costs,
     sequence_balance,
 )
-from steptax.app.compute.order_stats import normal_max_mean, normal_order_mean
+from steptax.app.compute.stats.order_stats import normal_max_mean, normal_order_mean
 from steptax.app.errors import UserError
 
 

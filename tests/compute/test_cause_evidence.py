@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.cause_beside import expert_sides, host_sides, link_sides
-from steptax.app.compute.cause_model import Cause, Diagnosis, Finding, Scope
-from steptax.app.compute.diagnose import Evidence, diagnose
-from steptax.app.compute.rules import CAUSE_RULES
-from steptax.app.compute.steps import StepMatrix, build_matrix
-from steptax.app.compute.straggler import analyse_stragglers
+from steptax.app.compute.causes.beside import expert_sides, host_sides, link_sides
+from steptax.app.compute.causes.diagnose import Evidence, diagnose
+from steptax.app.compute.causes.model import Cause, Diagnosis, Finding, Scope
+from steptax.app.compute.straggler.analysis import analyse_stragglers
+from steptax.app.compute.straggler.rules import CAUSE_RULES
+from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 from steptax.benchmarks.product.fault_detectors import evidence_of, matrix_of
 from steptax.benchmarks.product.fault_jobs import FaultJob, make_job
 from steptax.benchmarks.product.fault_model import NOISES, Fault, Plan, Shape

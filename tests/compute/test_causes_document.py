@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from steptax.app.compute import quiet_failures
-from steptax.app.compute.cause_model import CAUSE_TEXTS, Cause
-from steptax.app.compute.rules import (
+from steptax.app.compute.causes.model import CAUSE_TEXTS, Cause
+from steptax.app.compute.straggler import quiet_failures
+from steptax.app.compute.straggler.rules import (
     CauseRules,
     Confidences,
     EpisodeRules,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute import cents
-from steptax.app.compute.cents import table_to_cents
-from steptax.app.compute.cost import split_to_cents
+from steptax.app.compute.bill import cents
+from steptax.app.compute.bill.cents import table_to_cents
+from steptax.app.compute.bill.cost import split_to_cents
 
 Cells = list[list[Fraction | None]]
 

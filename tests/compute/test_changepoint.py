@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.changepoint import (
+from steptax.app.compute.stats.changepoint import (
     FALCON_RATIO,
     LEAST_CONFIDENCE,
     MIN_SEGMENT,

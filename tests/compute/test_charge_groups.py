@@ -11,10 +11,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.apportion import Unit
-from steptax.app.compute.bill_periods import costs_by_period
-from steptax.app.compute.charge_groups import converted, group_charges
-from steptax.app.compute.holders import (
+from steptax.app.compute.bill.apportion import Unit
+from steptax.app.compute.bill.charge_groups import converted, group_charges
+from steptax.app.compute.bill.holders import (
     BY_JOB_TAG,
     BY_LABEL,
     BY_RESOURCE,
@@ -24,9 +23,10 @@ from steptax.app.compute.holders import (
     occupancy_of,
     placements_of,
 )
-from steptax.app.compute.reconcile import reconcile
-from steptax.app.compute.waterfall import job_ledger
-from steptax.app.compute.waterfall_rows import Waterfall
+from steptax.app.compute.bill.periods import costs_by_period
+from steptax.app.compute.bill.reconcile import reconcile
+from steptax.app.compute.bill.waterfall import job_ledger
+from steptax.app.compute.bill.waterfall_rows import Waterfall
 
 HOUR_US = 3_600_000_000
 _MONEY = pa.decimal128(38, 12)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.collective_arrivals import (
+from steptax.app.compute.collectives.arrivals import (
     MIN_JOINED,
     ArrivalBasis,
     CollectiveArrivals,
     collective_arrivals,
 )
-from steptax.app.compute.collective_calls import Call, Scope
+from steptax.app.compute.collectives.calls import Call, Scope
 from steptax.app.compute.measure import Level
 
 

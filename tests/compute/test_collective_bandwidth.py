@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.collective_bandwidth import (
+from steptax.app.compute.collectives.calls import Call
+from steptax.app.compute.collectives.recorded_bandwidth import (
     BenchRow,
     BenchSweep,
     bandwidth_by_size,
     bench_sweeps,
     shares_of_best,
 )
-from steptax.app.compute.collective_calls import Call
 
 
 def call(seq: int, rank: int, us: int, *, size: int = 10**9, n: int | None = 4) -> Call:

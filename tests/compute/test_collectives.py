@@ -11,25 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.collective_references import (
-    expected_busbw,
-    node_networks,
-    references,
-)
-from steptax.app.compute.collective_times import (
-    Algorithm,
-    Protocol,
-    double_tree_all_reduce_s,
-    halving_doubling_all_reduce_s,
-    hierarchical_all_reduce_s,
-    nccl_latency_us,
-    nccl_link_gb_per_s,
-    ring_all_reduce_s,
-    ring_gather_s,
-    stragglar,
-    stragglar_rounds,
-)
-from steptax.app.compute.collectives import (
+from steptax.app.compute.collectives.bus_bandwidth import (
     Collective,
     Point,
     algbw_gb_per_s,
@@ -42,7 +24,25 @@ from steptax.app.compute.collectives import (
     total_bytes,
     wire_share,
 )
-from steptax.app.compute.devices import device
+from steptax.app.compute.collectives.references import (
+    expected_busbw,
+    node_networks,
+    references,
+)
+from steptax.app.compute.collectives.times import (
+    Algorithm,
+    Protocol,
+    double_tree_all_reduce_s,
+    halving_doubling_all_reduce_s,
+    hierarchical_all_reduce_s,
+    nccl_latency_us,
+    nccl_link_gb_per_s,
+    ring_all_reduce_s,
+    ring_gather_s,
+    stragglar,
+    stragglar_rounds,
+)
+from steptax.app.compute.mfu.device_table import device
 from steptax.app.errors import UserError
 
 GIB = 2**30

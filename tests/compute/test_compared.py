@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.compared import Days, delta, newest, reference_of
 from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.compute.spend.compared import Days, delta, newest, reference_of
 from steptax.app.errors import UserError
 
 days = st.builds(

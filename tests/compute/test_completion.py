@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.completion import BLOCKS, MIN_BLOCKS, completion
-from steptax.app.compute.rows import Floats
+from steptax.app.compute.spend.completion import BLOCKS, MIN_BLOCKS, completion
+from steptax.app.compute.stats.rows import Floats
 
 HOUR = 3_600_000_000
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.cost import (
+from steptax.app.compute.bill.cost import (
     check_price,
     exact_usd,
     split_to_cents,

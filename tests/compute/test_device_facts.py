@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.device_facts import FIGURES, DeviceFacts, device_facts
-from steptax.app.compute.device_findings import Kind, device_findings
-from steptax.app.compute.device_join import RankDevice
-from steptax.app.compute.device_sums import Xid
+from steptax.app.compute.devices.facts import FIGURES, DeviceFacts, device_facts
+from steptax.app.compute.devices.findings import Kind, device_findings
+from steptax.app.compute.devices.join import RankDevice
+from steptax.app.compute.devices.sums import Xid
 from tests.compute.device_rows import SECOND_US, series
 
 TICKS = 60

@@ -9,8 +9,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from steptax.app.compute.device_join import RankDevice, join_devices
-from steptax.app.compute.device_series import SeriesName
+from steptax.app.compute.devices.join import RankDevice, join_devices
+from steptax.app.compute.devices.series import SeriesName
 
 A = "GPU-d37e67a5-91dd-3774-a5cb-99096249601a"
 B = "GPU-513536b6-7d19-9063-b049-1e69664bb298"

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.device_series import DeviceSeries
-from steptax.app.compute.device_time import Claim, device_time, judge, stale_samples
+from steptax.app.compute.bill.device_time import Claim, device_time, judge, stale_samples
+from steptax.app.compute.devices.series import DeviceSeries
 from tests.compute.device_rows import series
 
 Shared = Callable[[str], Path]

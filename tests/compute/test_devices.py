@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.devices import canonical_dtype, device, devices, identify
-from steptax.app.compute.mfu import mfu
-from steptax.app.compute.peaks import given_peak, link_warnings, peak, peak_at_clock
+from steptax.app.compute.mfu.device_table import canonical_dtype, device, devices, identify
+from steptax.app.compute.mfu.peaks import given_peak, link_warnings, peak, peak_at_clock
+from steptax.app.compute.mfu.utilisation import mfu
 from steptax.app.errors import NotFoundError, UserError
 
 

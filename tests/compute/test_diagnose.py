@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from steptax.app.compute.cause_model import CAUSE_TEXTS, Cause, Diagnosis, Finding, Scope
-from steptax.app.compute.diagnose import Evidence, diagnose
-from steptax.app.compute.episodes import find_episodes
-from steptax.app.compute.rules import CAUSE_RULES, EPISODE_RULES, StragglerRules
-from steptax.app.compute.steps import StepMatrix, build_matrix
-from steptax.app.compute.straggler import analyse_stragglers
-from steptax.app.compute.verdict import flagged_stage
+from steptax.app.compute.causes.diagnose import Evidence, diagnose
+from steptax.app.compute.causes.model import CAUSE_TEXTS, Cause, Diagnosis, Finding, Scope
+from steptax.app.compute.straggler.analysis import analyse_stragglers
+from steptax.app.compute.straggler.episodes import find_episodes
+from steptax.app.compute.straggler.rules import CAUSE_RULES, EPISODE_RULES, StragglerRules
+from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
+from steptax.app.compute.straggler.verdict import flagged_stage
 from steptax.benchmarks.product.fault_detectors import evidence_of, matrix_of
 from steptax.benchmarks.product.fault_jobs import FaultJob, make_job
 from steptax.benchmarks.product.fault_model import (

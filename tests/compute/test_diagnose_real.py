@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from steptax.app.compute.cause_model import Cause, Diagnosis, Scope
-from steptax.app.compute.diagnose import Evidence, diagnose
-from steptax.app.compute.steps import StepMatrix
-from steptax.app.compute.straggler import analyse_stragglers
+from steptax.app.compute.causes.diagnose import Evidence, diagnose
+from steptax.app.compute.causes.model import Cause, Diagnosis, Scope
+from steptax.app.compute.straggler.analysis import analyse_stragglers
+from steptax.app.compute.straggler.steps import StepMatrix
 from tests.compute.test_straggler_real import (
     CASE,
     hidden_by_allreduce,

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.episodes import (
+from steptax.app.compute.straggler.episodes import (
     crowded,
     excess_ratios,
     find_episodes,
     warm_up_steps,
 )
-from steptax.app.compute.rank_episodes import RankEpisode, beside_each_other
-from steptax.app.compute.rules import EPISODE_RULES, EpisodeRules
+from steptax.app.compute.straggler.rank_episodes import RankEpisode, beside_each_other
+from steptax.app.compute.straggler.rules import EPISODE_RULES, EpisodeRules
 
 STEPS, RANKS = 400, 16
 UNTIMED = settings(deadline=None, max_examples=25)

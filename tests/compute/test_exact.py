@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.exact import int_sum, int_sums
+from steptax.app.compute.stats.exact import int_sum, int_sums
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from steptax.app.compute.cause_model import Cause, Diagnosis, Finding, Scope
-from steptax.app.compute.diagnose import Evidence, diagnose
-from steptax.app.compute.steps import build_matrix
-from steptax.app.compute.straggler import analyse_stragglers
-from steptax.app.compute.straggler_result import Kind, StragglerResult
+from steptax.app.compute.causes.diagnose import Evidence, diagnose
+from steptax.app.compute.causes.model import Cause, Diagnosis, Finding, Scope
+from steptax.app.compute.straggler.analysis import analyse_stragglers
+from steptax.app.compute.straggler.result import Kind, StragglerResult
+from steptax.app.compute.straggler.steps import build_matrix
 
 Table = NDArray[np.float64]
 TRANSFER_US = 60e3

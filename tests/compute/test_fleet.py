@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binom, chi2, poisson
 
-from steptax.app.compute.fleet_failures import failure_rate, over_expected, size_exponent, two_sided
-from steptax.app.compute.fleet_offenders import Placed, offenders, tail
-from steptax.app.compute.fleet_slow import (
+from steptax.app.compute.fleet.failures import failure_rate, over_expected, size_exponent, two_sided
+from steptax.app.compute.fleet.offenders import Placed, offenders, tail
+from steptax.app.compute.fleet.slow import (
     Episode,
     SlowFact,
     fail_slow_rows,
@@ -23,7 +23,7 @@ from steptax.app.compute.fleet_slow import (
     spread,
     weighted_quantile,
 )
-from steptax.app.compute.fleet_states import (
+from steptax.app.compute.fleet.states import (
     JobFact,
     by_size,
     by_state,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.closed_forms import (
+from steptax.app.compute.mfu.closed_forms import (
     SECONDS_PER_DAY,
     korthikanti_hardware_flops,
     korthikanti_model_flops,
@@ -17,7 +17,7 @@ from steptax.app.compute.closed_forms import (
     narayanan_params,
     train_seconds,
 )
-from steptax.app.compute.flops import (
+from steptax.app.compute.mfu.flops import (
     Convention,
     Recompute,
     active_params,
@@ -27,7 +27,7 @@ from steptax.app.compute.flops import (
     flops_per_token,
     hardware_factor,
 )
-from steptax.app.compute.model_shape import Mla, ModelShape, count_params
+from steptax.app.compute.mfu.model_shape import Mla, ModelShape, count_params
 from steptax.app.errors import UserError
 
 LLAMA_405B = ModelShape(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.buckets import BUCKETS, OF_STATE, OPEN, Group
-from steptax.app.compute.goodput import Denominator, Goodput
+from steptax.app.compute.bill.buckets import BUCKETS, OF_STATE, OPEN, Group
+from steptax.app.compute.bill.goodput import Denominator, Goodput
 from steptax.app.compute.measure import Level
 
 PARTS = st.fractions(0, 10**6, max_denominator=997)

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.collective_calls import ALL_RANKS, Call, GroupState, Scope
-from steptax.app.compute.hang import ASK_AGAIN, SNAPSHOT, Hang, find_hang
+from steptax.app.compute.collectives.calls import ALL_RANKS, Call, GroupState, Scope
+from steptax.app.compute.hang.holders import ASK_AGAIN, SNAPSHOT, Hang, find_hang
 
 
 def states(

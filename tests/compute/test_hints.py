@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steptax.app.compute.hints import HOST, Explanation
-from steptax.app.compute.steps import build_matrix
-from steptax.app.compute.straggler import analyse_stragglers
-from steptax.app.compute.straggler_result import Kind, StragglerResult
+from steptax.app.compute.causes.hints import HOST, Explanation
+from steptax.app.compute.straggler.analysis import analyse_stragglers
+from steptax.app.compute.straggler.result import Kind, StragglerResult
+from steptax.app.compute.straggler.steps import build_matrix
 
 STEPS, RANKS = 60, 8
 

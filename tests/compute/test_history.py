@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.history import SLOW_RATIO, history, waiting_ratio
+from steptax.app.compute.straggler.history import SLOW_RATIO, history, waiting_ratio
 
 
 @settings(deadline=None, max_examples=60)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.apportion import GpuSpan, Unit, apportion
-from steptax.app.compute.attempt_layer import State
-from steptax.app.compute.job_days import DAY_US, UNDATED, Stretches, job_days
+from steptax.app.compute.bill.apportion import GpuSpan, Unit, apportion
+from steptax.app.compute.bill.attempt_layer import State
+from steptax.app.compute.bill.job_days import DAY_US, UNDATED, Stretches, job_days
 
 stretch = st.tuples(
     st.integers(0, 4),

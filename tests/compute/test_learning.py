@@ -14,21 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from steptax.app.compute.flops import Convention, flops_per_token
-from steptax.app.compute.learning import (
-    MIN_POINTS,
-    dollars_to_target,
-    marginal_velocity,
-)
-from steptax.app.compute.learning_curve import (
+from steptax.app.compute.learning.curve import (
     LearningCurve,
     bits_per_byte,
     ema,
     learning_curve,
     superseded,
 )
-from steptax.app.compute.model_shape import ModelShape
-from steptax.app.compute.scaling_law import (
+from steptax.app.compute.learning.scaling_law import (
     BESIROGLU,
     HOFFMANN,
     SCALING_CONSTANTS,
@@ -37,6 +30,13 @@ from steptax.app.compute.scaling_law import (
     scaling_prior,
     tokens_per_usd,
 )
+from steptax.app.compute.learning.velocity import (
+    MIN_POINTS,
+    dollars_to_target,
+    marginal_velocity,
+)
+from steptax.app.compute.mfu.flops import Convention, flops_per_token
+from steptax.app.compute.mfu.model_shape import ModelShape
 from steptax.app.compute.traps import TRAPS, traps_of
 from steptax.app.errors import UserError
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.least_free import least_free
+from steptax.app.compute.fleet.least_free import least_free
 
 stretch = st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 5))
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.cost import exact_usd, to_cents
-from steptax.app.compute.ledger import TITLES, Ledger, step_ledger
+from steptax.app.compute.bill.cost import exact_usd, to_cents
+from steptax.app.compute.bill.ledger import TITLES, Ledger, step_ledger
 from steptax.app.compute.measure import Level
-from steptax.app.compute.steps import StepMatrix, build_matrix, without_inconsistent
-from steptax.app.compute.straggler import analyse_stragglers
+from steptax.app.compute.straggler.analysis import analyse_stragglers
+from steptax.app.compute.straggler.steps import StepMatrix, build_matrix, without_inconsistent
 from steptax.app.errors import IntegrityError, UserError
 
 #: How long an example takes says nothing about whether it is right.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.link_probe import LinkFindings, judge_links
+from steptax.app.compute.collectives.link_probe import LinkFindings, judge_links
 
 Time = Callable[[int, int], float]
 

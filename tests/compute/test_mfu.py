@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.closed_forms import korthikanti_model_flops, narayanan_flops
-from steptax.app.compute.fleet_mfu import FleetEntry, fleet_mfu
-from steptax.app.compute.flops import Convention, Recompute
 from steptax.app.compute.measure import Measure
-from steptax.app.compute.mfu import (
+from steptax.app.compute.mfu.closed_forms import korthikanti_model_flops, narayanan_flops
+from steptax.app.compute.mfu.fleet import FleetEntry, fleet_mfu
+from steptax.app.compute.mfu.flops import Convention, Recompute
+from steptax.app.compute.mfu.model_shape import ModelShape
+from steptax.app.compute.mfu.peaks import given_peak, peak
+from steptax.app.compute.mfu.utilisation import (
     Utilization,
     mfu,
     mixed_mfu,
@@ -25,8 +27,6 @@ from steptax.app.compute.mfu import (
     run_mfu,
     utilization,
 )
-from steptax.app.compute.model_shape import ModelShape
-from steptax.app.compute.peaks import given_peak, peak
 from steptax.app.errors import UserError
 
 H100 = peak("NVIDIA H100 80GB HBM3", "bf16")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.cause_model import Cause
-from steptax.app.compute.diagnose import diagnose
-from steptax.app.compute.nvrx_scores import nvrx_scores
-from steptax.app.compute.slow_groups import group_checks
-from steptax.app.compute.steps import StepMatrix, build_matrix
-from steptax.app.compute.straggler import analyse_stragglers
-from steptax.app.compute.straggler_result import Kind
+from steptax.app.compute.causes.diagnose import diagnose
+from steptax.app.compute.causes.model import Cause
+from steptax.app.compute.straggler.analysis import analyse_stragglers
+from steptax.app.compute.straggler.nvrx_scores import nvrx_scores
+from steptax.app.compute.straggler.result import Kind
+from steptax.app.compute.straggler.slow_groups import group_checks
+from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 from steptax.app.whatif.coarse import coarse_of, step_saving_us, worst_places
 from steptax.benchmarks.product.fault_detectors import evidence_of, matrix_of
 from steptax.benchmarks.product.fault_jobs import make_job

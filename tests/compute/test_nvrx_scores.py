@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.nvrx_scores import KernelStat, gpu_scores, nvrx_scores
+from steptax.app.compute.straggler.nvrx_scores import KernelStat, gpu_scores, nvrx_scores
 
 UNTIMED = settings(deadline=None, max_examples=40)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steptax.app.compute.onset import onset
+from steptax.app.compute.straggler.onset import onset
 
 
 def ratio(*stretches: tuple[int, float]) -> np.ndarray:

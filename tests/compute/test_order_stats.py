@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute import order_stats as o
+from steptax.app.compute.stats import order_stats as o
 from steptax.app.errors import UserError
 
 M_N = {

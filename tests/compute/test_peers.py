@@ -7,8 +7,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from steptax.app.compute.peers import peer_median
-from steptax.app.compute.rows import row_count, row_max, row_mean, row_min, row_quantile, row_sum
+from steptax.app.compute.stats.rows import (
+    row_count,
+    row_max,
+    row_mean,
+    row_min,
+    row_quantile,
+    row_sum,
+)
+from steptax.app.compute.straggler.peers import peer_median
 
 #: How long an example takes says nothing about whether it is right.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.devices import device, devices
-from steptax.app.compute.kernel_model import StepParts
 from steptax.app.compute.measure import Measure
+from steptax.app.compute.mfu.device_table import device, devices
+from steptax.app.compute.mfu.kernel_model import StepParts
 from steptax.app.compute.procurement import (
     Badge,
     Profile,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.public_scores import PublicRun, scale_premium, train_time
+from steptax.app.compute.bench.public_scores import PublicRun, scale_premium, train_time
 
 TIMES = st.lists(st.floats(1.0, 1e6), min_size=3, max_size=12)
 

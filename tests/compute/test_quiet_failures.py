@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.quiet_failures import first_steady, stalled_gpus, sync_stalls, warm_up
+from steptax.app.compute.straggler.quiet_failures import (
+    first_steady,
+    stalled_gpus,
+    sync_stalls,
+    warm_up,
+)
 
 S = 100
 MS = 1000.0

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.holders import Placement, placements_of
-from steptax.app.compute.reconcile import reconcile
-from steptax.app.compute.waterfall import job_ledger
-from steptax.app.compute.waterfall_groups import total
-from steptax.app.compute.waterfall_rows import Waterfall
+from steptax.app.compute.bill.holders import Placement, placements_of
+from steptax.app.compute.bill.reconcile import reconcile
+from steptax.app.compute.bill.waterfall import job_ledger
+from steptax.app.compute.bill.waterfall_groups import total
+from steptax.app.compute.bill.waterfall_rows import Waterfall
 from steptax.app.errors import IntegrityError, UserError
 
 

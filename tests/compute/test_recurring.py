@@ -8,20 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from steptax.app.compute import recurring
-from steptax.app.compute.cause_model import Scope
-from steptax.app.compute.diagnose import Evidence, diagnose
-from steptax.app.compute.recurring import (
+from steptax.app.compute.causes.diagnose import Evidence, diagnose
+from steptax.app.compute.causes.model import Scope
+from steptax.app.compute.straggler import recurring
+from steptax.app.compute.straggler.analysis import analyse_stragglers
+from steptax.app.compute.straggler.recurring import (
     Recurrence,
     first_told,
     goes_on,
     recurrence,
     usual_steps,
 )
-from steptax.app.compute.rules import RECURRING_RULES
-from steptax.app.compute.steps import StepMatrix, build_matrix
-from steptax.app.compute.straggler import analyse_stragglers
-from steptax.app.compute.straggler_result import Kind
+from steptax.app.compute.straggler.result import Kind
+from steptax.app.compute.straggler.rules import RECURRING_RULES
+from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 
 STEPS, RANKS, SLOW = 400, 16, 7
 UNTIMED = settings(deadline=None, max_examples=10)

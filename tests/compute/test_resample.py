@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute import resample
-from steptax.app.compute.resample import block_length, block_means, interval
+from steptax.app.compute.stats import resample
+from steptax.app.compute.stats.resample import block_length, block_means, interval
 
 #: How long an example takes says nothing about whether it is right.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.order_stats import (
+from steptax.app.compute.stats.order_stats import (
     any_slow_ratio,
     lognormal_order_mean,
     nested_max_mean,
     normal_max_mean,
 )
-from steptax.app.compute.scaling import (
+from steptax.app.compute.stats.scaling import (
     FaultModel,
     bad_rank_upper_ratio,
     extrapolate,

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.segments import (
+from steptax.app.compute.bill.segments import (
     EMPTY,
     Segments,
     add_up,

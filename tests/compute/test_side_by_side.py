@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.side_by_side import (
+from steptax.app.compute.straggler.side_by_side import (
     LEAST_STEPS,
     PUBLISHED_SPREAD_RATIO,
     Outcome,

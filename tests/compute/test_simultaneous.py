@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from steptax.app.compute.simultaneous import batches_of, lower_bounds
-from steptax.app.compute.straggler import analyse_stragglers
+from steptax.app.compute.stats.simultaneous import batches_of, lower_bounds
+from steptax.app.compute.straggler.analysis import analyse_stragglers
 from tests.compute.test_recurring import matrix_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steptax.app.compute.slow_groups import GroupCheck, group_checks
+from steptax.app.compute.straggler.slow_groups import GroupCheck, group_checks
 
 TP, PP, DP = 2, 2, 4
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.rows import Floats
-from steptax.app.compute.spend_anomalies import (
+from steptax.app.compute.spend.anomalies import (
     HISTORY_DAYS,
     MIN_CHANGE_RATIO,
     MIN_DAYS,
     anomalies,
     trailing,
 )
+from steptax.app.compute.stats.rows import Floats
 
 
 def noisy(days: int, seed: int = 0) -> Floats:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steptax.app.compute.coverage import Coverage, cover
-from steptax.app.compute.rules import StragglerRules
-from steptax.app.compute.steps import build_matrix
+from steptax.app.compute.straggler.coverage import Coverage, cover
+from steptax.app.compute.straggler.rules import StragglerRules
+from steptax.app.compute.straggler.steps import build_matrix
 
 RULES = StragglerRules()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.steps import (
+from steptax.app.compute.straggler.steps import (
     StepMatrix,
     accounted_us,
     build_matrix,

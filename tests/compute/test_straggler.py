@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptax.app.compute.measure import Level
-from steptax.app.compute.rules import StragglerRules
-from steptax.app.compute.steps import StepMatrix, build_matrix
-from steptax.app.compute.straggler import IDEALS, analyse_stragglers, excess_matrix
-from steptax.app.compute.straggler_result import Kind, StragglerResult
+from steptax.app.compute.straggler.analysis import IDEALS, analyse_stragglers, excess_matrix
+from steptax.app.compute.straggler.result import Kind, StragglerResult
+from steptax.app.compute.straggler.rules import StragglerRules
+from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 from steptax.app.errors import UserError
 
 #: How long an example takes says nothing about whether it is right.

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.steps import StepMatrix, build_matrix
-from steptax.app.compute.straggler import analyse_stragglers
-from steptax.app.compute.straggler_result import Kind
+from steptax.app.compute.straggler.analysis import analyse_stragglers
+from steptax.app.compute.straggler.result import Kind
+from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 
 STEPS, RANKS, SLOW = 200, 8, 3
 UNTIMED = settings(deadline=None, max_examples=15)

@@ -13,12 +13,12 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from steptax.app.compute.arrival import spread_ratio
-from steptax.app.compute.ledger import step_ledger
+from steptax.app.compute.bill.ledger import step_ledger
 from steptax.app.compute.measure import Level
-from steptax.app.compute.steps import StepMatrix, build_matrix
-from steptax.app.compute.straggler import IDEALS, analyse_stragglers
-from steptax.app.compute.straggler_result import Kind
+from steptax.app.compute.straggler.analysis import IDEALS, analyse_stragglers
+from steptax.app.compute.straggler.arrival import spread_ratio
+from steptax.app.compute.straggler.result import Kind
+from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 
 Find = Callable[[str], Path]
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.order_stats import exponential_order_mean
-from steptax.app.compute.tails import Tail, ecdf_max_mean, fit_tail
+from steptax.app.compute.stats.order_stats import exponential_order_mean
+from steptax.app.compute.stats.tails import Tail, ecdf_max_mean, fit_tail
 from steptax.app.errors import UserError
 
 SAMPLES = st.lists(st.floats(0, 1e6), min_size=1, max_size=50).map(lambda v: np.sort(np.array(v)))

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.device_series import NO_MASK
-from steptax.app.compute.throttle import (
+from steptax.app.compute.causes.throttle import (
     IDLE,
     REASONS,
     THROTTLES,
@@ -21,6 +20,7 @@ from steptax.app.compute.throttle import (
     ThrottleTime,
     throttle_time,
 )
+from steptax.app.compute.devices.series import NO_MASK
 
 MINUTE_US = 60_000_000
 

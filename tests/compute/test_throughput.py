@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.throughput import Clock, progress, throughput
+from steptax.app.compute.mfu.throughput import Clock, progress, throughput
 from steptax.app.errors import UserError
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from steptax.app.compute.attempt_layer import Cover, State
-from steptax.app.compute.attempts import history
-from steptax.app.compute.paid_time import DeviceSpan, idle_time, resolve_devices
-from steptax.app.compute.timeline import Allocation, Painted, held, paint
+from steptax.app.compute.bill.attempt_layer import Cover, State
+from steptax.app.compute.bill.attempts import history
+from steptax.app.compute.bill.paid_time import DeviceSpan, idle_time, resolve_devices
+from steptax.app.compute.bill.timeline import Allocation, Painted, held, paint
 from steptax.app.errors import IntegrityError
 
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.trace_breakdown import (
+from steptax.app.compute.trace.breakdown import (
     DeviceWork,
     Work,
     stream_use,
     time_breakdown,
     without_last_step,
 )
-from steptax.app.compute.trace_idle import idle_causes
-from steptax.app.compute.trace_kernels import kernel_table
+from steptax.app.compute.trace.idle import idle_causes
+from steptax.app.compute.trace.kernels import kernel_table
 
 NAMES = ("gemm", "nccl", "Memcpy")
 OPERATION = st.tuples(

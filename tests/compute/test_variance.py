@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptax.app.compute.variance import Factors, price_volume_efficiency
+from steptax.app.compute.spend.variance import Factors, price_volume_efficiency
 
 amounts = st.fractions(0, 10**7, max_denominator=1000)
 hours = st.fractions(0, 10**6, max_denominator=3600)

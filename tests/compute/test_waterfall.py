@@ -12,19 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.apportion import Unit
-from steptax.app.compute.buckets import BUCKETS, Group
-from steptax.app.compute.cost import exact_usd, to_cents
-from steptax.app.compute.goodput import Denominator
-from steptax.app.compute.ledger import step_ledger
+from steptax.app.compute.bill.apportion import Unit
+from steptax.app.compute.bill.buckets import BUCKETS, Group
+from steptax.app.compute.bill.cost import exact_usd, to_cents
+from steptax.app.compute.bill.goodput import Denominator
+from steptax.app.compute.bill.ledger import step_ledger
+from steptax.app.compute.bill.timeline import Allocation
+from steptax.app.compute.bill.waterfall import job_ledger
+from steptax.app.compute.bill.waterfall_groups import split_periods, total, within
+from steptax.app.compute.bill.waterfall_rows import Waterfall
 from steptax.app.compute.measure import Level, Measure
-from steptax.app.compute.peaks import given_peak, peak
-from steptax.app.compute.step_flops import StepFlops, step_flops
-from steptax.app.compute.steps import StepMatrix, build_matrix
-from steptax.app.compute.timeline import Allocation
-from steptax.app.compute.waterfall import job_ledger
-from steptax.app.compute.waterfall_groups import split_periods, total, within
-from steptax.app.compute.waterfall_rows import Waterfall
+from steptax.app.compute.mfu.peaks import given_peak, peak
+from steptax.app.compute.mfu.step_flops import StepFlops, step_flops
+from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 from steptax.app.errors import IntegrityError, NotFoundError, UserError
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

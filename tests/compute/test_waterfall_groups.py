@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.apportion import GpuSpan, Unit, apportion, to_us
-from steptax.app.compute.cost import usd
-from steptax.app.compute.goodput import Denominator
-from steptax.app.compute.step_flops import StepFlops
-from steptax.app.compute.timeline import Allocation
-from steptax.app.compute.waterfall import job_ledger
-from steptax.app.compute.waterfall_groups import (
+from steptax.app.compute.bill.apportion import GpuSpan, Unit, apportion, to_us
+from steptax.app.compute.bill.cost import usd
+from steptax.app.compute.bill.goodput import Denominator
+from steptax.app.compute.bill.timeline import Allocation
+from steptax.app.compute.bill.waterfall import job_ledger
+from steptax.app.compute.bill.waterfall_groups import (
     by_period,
     grouped,
     split_periods,
@@ -28,7 +27,8 @@ from steptax.app.compute.waterfall_groups import (
     unallocated,
     within,
 )
-from steptax.app.compute.waterfall_rows import Labels, Waterfall, close_cents
+from steptax.app.compute.bill.waterfall_rows import Labels, Waterfall, close_cents
+from steptax.app.compute.mfu.step_flops import StepFlops
 from steptax.app.errors import IntegrityError, NotFoundError, UserError
 
 DAY_US = 86_400_000_000

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from steptax.app.errors import InputError
-from steptax.app.views.fleet_bill import fleet_bill
+from steptax.app.views.fleet.bill import fleet_bill
 from steptax.app.views.workspace import open_workspace
 from steptax.benchmarks.product.focus import Month, bill, divide, place_jobs, read_file, write
 from steptax.connectors.base import Options

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from steptax.app.compute.device_time import device_time, judge, stale_samples
+from steptax.app.compute.bill.device_time import device_time, judge, stale_samples
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch
 from steptax.connectors.base import Options

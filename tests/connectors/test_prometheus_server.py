@@ -19,7 +19,7 @@ import requests
 
 from steptax.app.errors import InputError
 from steptax.app.lake import Lake
-from steptax.app.views.sampling import sample_gaps
+from steptax.app.views.devices.sampling import sample_gaps
 from steptax.app.views.workspace import open_workspace
 from steptax.app.watch import Refused, Stored
 from steptax.app.watch_server import ServerWatch

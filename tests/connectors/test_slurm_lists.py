@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from steptax.app.ingest import ingest_file
 from steptax.app.lake import Lake
-from steptax.app.views.fleet_bill import fleet_bill
+from steptax.app.views.fleet.bill import fleet_bill
 from steptax.app.views.workspace import open_workspace
 from steptax.connectors.base import Options
 from steptax.connectors.registry import connector

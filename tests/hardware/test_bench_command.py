@@ -18,8 +18,8 @@ from steptax.app.format import format_value
 from steptax.app.lake import Lake
 from steptax.app.lake.ingest import fingerprint, ingest
 from steptax.app.schema import Batch
-from steptax.app.views.bench import acceptance_view, compare_runs
-from steptax.app.views.bench_report import as_html
+from steptax.app.views.bench.report import as_html
+from steptax.app.views.bench.view import acceptance_view, compare_runs
 from steptax.app.views.workspace import open_workspace
 from steptax.benchmarks.hardware import bench
 from steptax.benchmarks.hardware.numpy_backend import NumpyBackend

@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from steptax.app.lake import Lake
-from steptax.app.views.budget import budget_entries
+from steptax.app.views.review.budget import budget_entries
 from steptax.app.views.workspace import open_workspace
 
 Add = Callable[..., None]

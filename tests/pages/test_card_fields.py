@@ -19,9 +19,9 @@ from steptax.app.charts.focus import (
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.lake import Lake
 from steptax.app.metrics import METRICS, help_of
-from steptax.app.views.card_text import card_as_text
-from steptax.app.views.job import job_view
-from steptax.app.views.job_models import JobView
+from steptax.app.views.job.card_text import card_as_text
+from steptax.app.views.job.models import JobView
+from steptax.app.views.job.view import job_view
 from steptax.app.views.models import StoppedRank
 from steptax.app.views.workspace import open_workspace
 

@@ -13,7 +13,7 @@ from steptax.app.charts.fleet import rate_figure, sizes_figure, spread_figure
 from steptax.app.charts.fleet_view_tables import places_table, rate_table, sizes_table
 from steptax.app.lake import Lake
 from steptax.app.theme import DARK, LIGHT
-from steptax.app.views.fleet import fleet_view
+from steptax.app.views.fleet.view import fleet_view
 from steptax.app.views.workspace import open_workspace
 
 Add = Callable[..., None]

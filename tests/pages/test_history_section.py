@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from steptax.app.lake import Lake
 from steptax.app.lake.retain import retain
-from steptax.app.views import extent
+from steptax.app.views.job import extent
 from steptax.pages import data
 
 Add = Callable[..., None]

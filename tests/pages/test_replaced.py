@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamlit.testing.v1 import AppTest
 
 from steptax.app.lake import Lake
-from steptax.app.views.job_models import JobView
+from steptax.app.views.job.models import JobView
 
 JOB, FLEET = "../pages/job.py", "../pages/fleet.py"
 RANKS = 8

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from steptax.app.views.executive import days_of, executive_view
-from steptax.app.views.review_periods import change_text, read_day
+from steptax.app.views.review.executive import days_of, executive_view
+from steptax.app.views.review.periods import change_text, read_day
 from steptax.app.views.workspace import open_workspace
 
 Add = Callable[..., None]

@@ -15,7 +15,7 @@ from steptax.app.access import Access, AccessDeniedError, NotLoggedInError, Role
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.lake import Lake
 from steptax.app.lake.segments import job_folder
-from steptax.app.views.job_models import JobView
+from steptax.app.views.job.models import JobView
 from steptax.app.views.kept import Latest
 from steptax.pages import data, reader
 from steptax.pages.state import Selection

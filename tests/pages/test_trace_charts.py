@@ -24,7 +24,7 @@ from steptax.app.charts.trace_gantt import gantt_figure, shown_ranks, window_of
 from steptax.app.charts.trace_heat import frames, worker_at, worker_figure
 from steptax.app.compute.measure import Measure
 from steptax.app.theme import DARK, LIGHT
-from steptax.app.views.trace_models import (
+from steptax.app.views.trace.models import (
     CurvePoint,
     GanttBars,
     GanttLane,

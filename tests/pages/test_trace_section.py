@@ -229,7 +229,7 @@ def test_the_file_for_perfetto_holds_both_timelines(
     assert not at.exception
     offered = {b.key: b.label for b in at.get("download_button")}
     assert offered["trace_chrome"].startswith("Step 23 for Perfetto")
-    from steptax.app.views.trace import open_trace
+    from steptax.app.views.trace.view import open_trace
     from steptax.app.views.workspace import open_workspace
 
     made = json.loads(trace_data.chrome_file(open_trace(open_workspace(lake.root), "ST"), 23))

@@ -13,7 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from steptax.app.format import format_value
-from steptax.app.views.whatif import calculator_titles
+from steptax.app.views.whatif.view import calculator_titles
 from steptax.pages import whatif_state
 
 ROOT = Path(__file__).resolve().parents[2]

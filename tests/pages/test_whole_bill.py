@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from steptax.app.lake import Lake
-from steptax.app.views.executive import executive_view
+from steptax.app.views.review.executive import executive_view
 from steptax.app.views.workspace import open_workspace
 
 Add = Callable[..., None]

@@ -16,7 +16,13 @@ import pytest
 from steptax.app.cli import main
 from steptax.app.commands.trace_source import parse_steps
 from steptax.app.errors import UserError
-from steptax.app.views.trace import TraceJob, open_trace, open_trace_file, rail_answer, trace_view
+from steptax.app.views.trace.view import (
+    TraceJob,
+    open_trace,
+    open_trace_file,
+    rail_answer,
+    trace_view,
+)
 from steptax.app.views.workspace import open_workspace
 
 Shared = Callable[[str], Path]

@@ -9,8 +9,8 @@ from scipy.special import betaincinv
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure, Ratio
-from steptax.app.compute.order_stats import any_slow_ratio
-from steptax.app.compute.scaling import bad_rank_upper_ratio
+from steptax.app.compute.stats.order_stats import any_slow_ratio
+from steptax.app.compute.stats.scaling import bad_rank_upper_ratio
 from steptax.app.errors import UserError
 from steptax.app.format import format_share
 

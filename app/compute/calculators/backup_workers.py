@@ -8,7 +8,7 @@ from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.expected_max import DISTRIBUTIONS
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure, Ratio
-from steptax.app.compute.order_stats import standard_order_mean
+from steptax.app.compute.stats.order_stats import standard_order_mean
 from steptax.app.format import format_share
 
 #: Largest spread that a break-even is looked for in.

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
-from steptax.app.compute.collectives import Collective, busbw_factor, duration_s_at, wire_share
+from steptax.app.compute.collectives.bus_bandwidth import (
+    Collective,
+    busbw_factor,
+    duration_s_at,
+    wire_share,
+)
 from steptax.app.compute.measure import Measure
 from steptax.app.errors import UserError
 

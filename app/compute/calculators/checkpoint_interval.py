@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Parameter
-from steptax.app.compute.checkpointing import (
+from steptax.app.compute.fleet.checkpointing import (
     best_interval_s,
     daly_high_order_interval_s,
     daly_interval_s,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
-from steptax.app.compute.collective_times import (
+from steptax.app.compute.collectives.bus_bandwidth import Collective, busbw_factor, busbw_gb_per_s
+from steptax.app.compute.collectives.times import (
     NVLS_EFFICIENCY,
     Algorithm,
     Protocol,
@@ -20,7 +21,6 @@ from steptax.app.compute.collective_times import (
     ring_all_reduce_s,
     ring_gather_s,
 )
-from steptax.app.compute.collectives import Collective, busbw_factor, busbw_gb_per_s
 from steptax.app.compute.measure import Measure
 from steptax.app.errors import UserError
 

@@ -78,8 +78,8 @@ def compute_equivalent_gain(
         UserError: lists of different length, fewer than four runs, or all of the same compute.
     """
     # Here, because this import takes most of a second and few calculators need it.
-    from steptax.app.compute.scaling_law import compute_equivalent_gain as gain_over
-    from steptax.app.compute.scaling_law import fit_power_law
+    from steptax.app.compute.learning.scaling_law import compute_equivalent_gain as gain_over
+    from steptax.app.compute.learning.scaling_law import fit_power_law
 
     if len(baseline_loss) != len(baseline_eflop):
         raise UserError(

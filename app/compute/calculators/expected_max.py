@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure, Ratio
-from steptax.app.compute.order_stats import (
+from steptax.app.compute.stats.order_stats import (
     any_slow_ratio,
     blom_max_mean,
     gumbel_max_mean,
@@ -17,7 +17,7 @@ from steptax.app.compute.order_stats import (
     normal_max_sd,
     standard_order_mean,
 )
-from steptax.app.compute.scaling import MAX_REACH, FaultModel, bad_rank_upper_ratio
+from steptax.app.compute.stats.scaling import MAX_REACH, FaultModel, bad_rank_upper_ratio
 from steptax.app.errors import UserError
 
 DISTRIBUTIONS = ("normal", "lognormal", "exponential")

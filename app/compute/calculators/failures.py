@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.money import PRICE, PRICE_HIGH, priced
 from steptax.app.compute.calculators.parameter import Kind, Parameter
-from steptax.app.compute.event_rate import rate_of_count, time_between
 from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.compute.stats.event_rate import rate_of_count, time_between
 from steptax.app.errors import UserError
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure, Ratio
-from steptax.app.compute.order_stats import any_slow_ratio
+from steptax.app.compute.stats.order_stats import any_slow_ratio
 from steptax.app.format import format_share
 
 

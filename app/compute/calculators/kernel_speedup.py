@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Parameter
-from steptax.app.compute.kernel_model import KernelModel, StepParts
 from steptax.app.compute.measure import Measure, Ratio
+from steptax.app.compute.mfu.kernel_model import KernelModel, StepParts
 from steptax.app.format import format_share
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
-from steptax.app.compute.learning_curve import learning_curve
+from steptax.app.compute.learning.curve import learning_curve
 from steptax.app.compute.measure import Measure
 from steptax.app.errors import UserError
 
@@ -69,7 +69,7 @@ def learning_velocity(
         UserError: lists of different length.
     """
     # Here, because this import takes most of a second and no other calculator needs it.
-    from steptax.app.compute.learning import dollars_to_target, marginal_velocity
+    from steptax.app.compute.learning.velocity import dollars_to_target, marginal_velocity
 
     paid = tuple(usd) * len(loss) if len(usd) == 1 else tuple(usd)
     numbers = tuple(range(len(loss))) if steps is None else tuple(int(s) for s in steps)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure
-from steptax.app.compute.order_stats import normal_max_mean
+from steptax.app.compute.stats.order_stats import normal_max_mean
 from steptax.app.errors import UserError
 
 

@@ -15,11 +15,16 @@ from steptax.app.compute.calculators.mfu_shape import (
     peaks,
 )
 from steptax.app.compute.calculators.parameter import Kind, Parameter
-from steptax.app.compute.flops import Convention, Recompute, active_params
 from steptax.app.compute.measure import Measure
-from steptax.app.compute.mfu import Utilization, missing_ratio, of_achievable, utilization
-from steptax.app.compute.model_shape import ModelShape, count_params
-from steptax.app.compute.peaks import Peak
+from steptax.app.compute.mfu.flops import Convention, Recompute, active_params
+from steptax.app.compute.mfu.model_shape import ModelShape, count_params
+from steptax.app.compute.mfu.peaks import Peak
+from steptax.app.compute.mfu.utilisation import (
+    Utilization,
+    missing_ratio,
+    of_achievable,
+    utilization,
+)
 from steptax.app.errors import UserError
 from steptax.app.format import format_share
 

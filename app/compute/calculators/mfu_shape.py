@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from steptax.app.compute.calculators.parameter import Kind, Parameter
-from steptax.app.compute.devices import canonical_dtype
-from steptax.app.compute.flops import effective_seq_len
 from steptax.app.compute.measure import Measure
-from steptax.app.compute.model_shape import Mla, ModelShape
-from steptax.app.compute.peaks import Basis, Peak, given_peak, mixed_peak, peak, peak_at_clock
+from steptax.app.compute.mfu.device_table import canonical_dtype
+from steptax.app.compute.mfu.flops import effective_seq_len
+from steptax.app.compute.mfu.model_shape import Mla, ModelShape
+from steptax.app.compute.mfu.peaks import Basis, Peak, given_peak, mixed_peak, peak, peak_at_clock
 from steptax.app.errors import UserError
 
 ATTENTION = ("causal", "full")

@@ -11,7 +11,7 @@ from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.money import PRICE
 from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure
-from steptax.app.compute.order_stats import Array
+from steptax.app.compute.stats.order_stats import Array
 from steptax.app.errors import UserError
 from steptax.app.format import format_share
 

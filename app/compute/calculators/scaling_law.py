@@ -72,7 +72,7 @@ def scaling_law(
 ) -> ScalingLaw:
     """Loss by both fits; loss per dollar where the device, its use and its price are given."""
     # Here, because this import takes most of a second and few calculators need it.
-    from steptax.app.compute.scaling_law import SCALING_CONSTANTS, tokens_per_usd
+    from steptax.app.compute.learning.scaling_law import SCALING_CONSTANTS, tokens_per_usd
 
     fits = dict(zip(FITS, SCALING_CONSTANTS, strict=True))
     per_token = 6 * params if flops_per_token is None else flops_per_token

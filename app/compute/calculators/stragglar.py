@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Kind, Parameter
-from steptax.app.compute.collective_times import stragglar as model
+from steptax.app.compute.collectives.times import stragglar as model
 from steptax.app.compute.measure import Measure
 
 

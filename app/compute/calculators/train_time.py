@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.money import PRICE, PRICE_HIGH, priced
 from steptax.app.compute.calculators.parameter import Kind, Parameter
-from steptax.app.compute.closed_forms import (
+from steptax.app.compute.measure import Measure
+from steptax.app.compute.mfu.closed_forms import (
     SECONDS_PER_DAY,
     korthikanti_model_flops,
     narayanan_flops,
     narayanan_params,
     train_seconds,
 )
-from steptax.app.compute.measure import Measure
 from steptax.app.errors import UserError
 
 

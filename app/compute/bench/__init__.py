@@ -1,0 +1,1 @@
+"""Figures of benchmarks against their bases."""

@@ -1,0 +1,1 @@
+"""Every paid GPU-second in one bucket, and dollars for it, exact to the cent."""

@@ -1,0 +1,1 @@
+"""Bandwidth and arrival order of collectives."""

@@ -1,0 +1,1 @@
+"""Samples of devices, joined with the ranks that run on them."""

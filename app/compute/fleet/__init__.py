@@ -1,0 +1,1 @@
+"""Many jobs together: failures, offenders, slow parts, checkpoints."""

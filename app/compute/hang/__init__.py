@@ -1,0 +1,1 @@
+"""Who holds up a job that hangs."""

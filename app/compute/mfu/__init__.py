@@ -1,0 +1,1 @@
+"""FLOPs of a model, peaks of devices, and their ratio."""

@@ -1,0 +1,1 @@
+"""Spend over periods: budgets, burn of error budgets, variance, anomalies, outlook."""

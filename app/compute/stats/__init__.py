@@ -1,0 +1,1 @@
+"""Statistics that all parts use: intervals, order statistics, change points, exact sums."""

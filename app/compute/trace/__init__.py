@@ -1,0 +1,1 @@
+"""What a profiler trace of one rank shows."""

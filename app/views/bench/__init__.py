@@ -1,0 +1,1 @@
+"""Benchmarks of hardware: comparisons, acceptance, tests of a suspect."""

@@ -1,0 +1,1 @@
+"""Two jobs, or two stretches of one, side by side."""

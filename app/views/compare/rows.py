@@ -1,0 +1,42 @@
+"""The metrics of two sides as rows of text, for a terminal and a page."""
+
+from __future__ import annotations
+
+from steptax.app.compute.measure import Measure
+from steptax.app.format import MINUS, UNKNOWN, format_share, format_value
+from steptax.app.metrics import METRICS
+from steptax.app.views.compare.view import MetricPair, SideBySide
+
+
+def metric_rows(view: SideBySide) -> list[tuple[str, str, str, str, str]]:
+    """Title, A, B, change and better side of each metric, as text."""
+    rows = [
+        (METRICS[p.metric_id].title, _text(p.a), _text(p.b), change_text(p), better(p))
+        for p in view.pairs
+    ]
+    money = _text(view.a.usd_per_1000), _text(view.b.usd_per_1000)
+    return [*rows, ("Cost of a thousand steps", *money, "", "")]
+
+
+def change_text(pair: MetricPair) -> str:
+    """``+12.0 %``, of shares ``+3.1 points``; empty where it is not known."""
+    value = pair.change.value
+    if value is None:
+        return ""
+    text = format_share(abs(value))
+    if pair.a.unit == "ratio":
+        text = text.replace(" %", " points")
+    sign = "" if text.startswith("0.0") or value == 0 else "+" if value > 0 else MINUS
+    return f"{sign}{text}"
+
+
+def better(pair: MetricPair) -> str:
+    """The side with the better figure; empty where neither is better, or it is not known."""
+    direction = METRICS[pair.metric_id].good_direction
+    if direction == "none" or not pair.change.value:
+        return ""
+    return "B" if (pair.change.value > 0) == (direction == "up") else "A"
+
+
+def _text(measure: Measure) -> str:
+    return UNKNOWN if measure.value is None else format_value(measure.value, measure.unit)

@@ -1,0 +1,1 @@
+"""What a claim against a provider rests on."""

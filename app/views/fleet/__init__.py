@@ -1,0 +1,1 @@
+"""The fleet: its jobs, their bills added up, and what breaks."""

@@ -1,0 +1,67 @@
+"""What the diagnosis of a job says of fail-slow, and its cause in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from steptax.app.compute.causes.model import Diagnosis, Finding, Scope
+from steptax.app.compute.fleet.slow import CAUSE_UNKNOWN, Episode, SlowFact, is_fail_slow
+from steptax.app.compute.spoken import spoken_ratio
+from steptax.app.views.job.jobs import Analysed, hours_of_all_steps
+
+
+def slow_fact(analysed: Analysed, diagnosis: Diagnosis) -> SlowFact:
+    """How slow a job was, and its fail-slows among what was diagnosed."""
+    loaded, result = analysed.loaded, analysed.result
+    hours = hours_of_all_steps(analysed).value
+    found = [f for f in diagnosis.findings if is_fail_slow(f)]
+    episodes = tuple(_episode(analysed, finding, hours) for finding in found)
+    gpus = None if loaded.world_is_unknown else loaded.matrix.world_size
+    return SlowFact(
+        str(loaded.job["job_id"]),
+        gpus,
+        hours,
+        result.slowdown_ratio,
+        result.waste_ratio,
+        episodes,
+        diagnosis.reason,
+    )
+
+
+def _episode(analysed: Analysed, finding: Finding, hours: float | None) -> Episode:
+    loaded = analysed.loaded
+    matrix = loaded.matrix
+    first, last = np.searchsorted(matrix.steps, [finding.first_step, finding.last_step])
+    seconds = None
+    if not matrix.time_is_relative:
+        longest = np.nanmax(matrix.duration_us[first : last + 1], axis=1, initial=0.0)
+        if finding.in_steps is not None:
+            # Slow stretches that come and go: the slow steps are the longest ones.
+            longest = np.sort(longest)[-finding.in_steps[0] :]
+        seconds = float(np.sum(longest)) / 1e6
+    lost = finding.lost_ratio
+    places = [loaded.places.get(rank, {}) for rank in finding.ranks]
+    cause = finding.cause.cause
+    return Episode(
+        finding.place,
+        finding.ranks if finding.scope is Scope.RANKS else (),
+        tuple(sorted({str(p["host"]) for p in places if p.get("host")})),
+        tuple(sorted({str(p["gpu_uuid"]) for p in places if p.get("gpu_uuid")})),
+        CAUSE_UNKNOWN if cause is None else cause.value,
+        finding.excess_ratio,
+        seconds,
+        finding.is_open,
+        None if lost is None or hours is None else max(lost, 0.0) * hours,
+    )
+
+
+def cause_text(findings: Sequence[Finding]) -> str | None:
+    """The cause of what costs most, where, and how sure that is; None where none is named."""
+    named = [finding for finding in findings if finding.cause.is_named]
+    if not named:
+        return None
+    worst = max(named, key=lambda finding: finding.lost_ratio or 0.0)
+    sure = spoken_ratio(worst.cause.confidence)
+    return f"{worst.cause.text} ({worst.place}, confidence {sure})"

@@ -1,0 +1,1 @@
+"""Where the time of each rank's device goes."""

@@ -1,0 +1,1 @@
+"""What other tools and a job's own log say of it, beside our numbers."""

@@ -1,0 +1,1 @@
+"""The cost review of an executive: spend, its parts, budgets and what to fix first."""

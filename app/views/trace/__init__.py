@@ -1,0 +1,1 @@
+"""The what-if analysis of recorded operations: fixes, grids, timelines."""
