@@ -1,8 +1,8 @@
 """What pages draw and commands print of the what-if analysis of a job. No logic here.
 
 How to get them (``app/views/trace/view.py``): ``open_trace(ws, job_id, steps=...)`` reads and
-analyses, is the slow part, knows no price, and is what a page caches by ``ws.version(job_id)``. All else is
-made from what it returns: ``trace_view(job, price)``, ``trace_grid(job, step)``,
+analyses, is the slow part, knows no price, and is what a page caches by ``ws.version(job_id)``.
+All else is made from what it returns: ``trace_view(job, price)``, ``trace_grid(job, step)``,
 ``trace_step(job, step, ...)``, ``rail_answer(job, fixes, price)``. A file without a lake is opened
 by ``open_trace_file(path, meta)``.
 """
