@@ -56,6 +56,7 @@ JOBS = (
     *_all("text", "recompute dtype attempt_of"),
     Column("gpu_hours", "real"),
     *_all("text", "time_basis account period hosts"),
+    Column("is_sum", "flag"),
     *_PROVENANCE,
 )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing as mp
 import os
 import signal
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pyarrow as pa
@@ -189,6 +191,8 @@ def test_json_lines_of_a_recorder_read_like_parquet(lake: Lake) -> None:
 
 
 def _write(root: str, job: str, seconds: float, out: mp.Queue[int]) -> None:
+    # One that hangs says where.
+    faulthandler.dump_traceback_later(min(seconds + 60, 1e6), exit=True)
     lake = Lake(root)
     written, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
@@ -226,6 +230,8 @@ def test_eight_processes_append_while_four_read(lake: Lake) -> None:
     """
     seconds = float(os.environ.get("STEPTAX_TEST_SECONDS", "15"))
     # A server that has everything imported makes thirteen processes that are at work at once.
+    # Another test may have left one that has other things imported.
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
     context = mp.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     wrote: mp.Queue[int] = context.Queue()

@@ -130,7 +130,7 @@ def test_a_healthy_job_needs_no_repair(shared: Shared) -> None:
 def test_a_simulation_that_is_off_gives_no_verdict(shared: Shared) -> None:
     view = trace_view(open_trace_file(shared("ops/D_vpp2_ovlp.parquet")))
     assert not view.reliable
-    assert view.doubts[0].startswith("simulated and measured steps differ by 22.3%")
+    assert view.doubts[0].startswith("simulated and measured steps differ by 22.3 %")
     assert view.sentence.startswith("No verdict, since simulated and measured steps differ")
     assert view.pattern.kind is PatternKind.UNTELLABLE
     assert "Doubt: simulated and measured" in as_text(view)

@@ -156,7 +156,7 @@ def test_time_between_failures_has_its_exact_interval(count: int, hours: float) 
 def test_jobs_whose_failures_are_unknown_are_no_exposure() -> None:
     rate = failure_rate([fact("failed", 100.0, 8, 1), fact("unknown", 1e6, 8, None)])
     assert (rate.gpu_hours, rate.jobs, rate.left_out) == (100.0, 1, 1)
-    assert any("1 jobs are left out" in text for text in rate.limits)
+    assert any("left out: 1 job of which" in text for text in rate.limits)
     none = failure_rate([fact("unknown", 1e6, 8, None)])
     assert none.mtbf_gpu_hours.value is None
     assert "whether it failed" in (none.mtbf_gpu_hours.reason or "")
@@ -285,7 +285,7 @@ def test_slow_jobs_count_once_and_by_their_hours() -> None:
     assert share_of_slow(facts, by_hours=False).value == pytest.approx(2 / 3)
     by_hours = share_of_slow(facts, by_hours=True)
     assert by_hours.value == pytest.approx(0.1)
-    assert "without 1 jobs" in by_hours.warnings[0]
+    assert "without 1 job," in by_hours.warnings[0]
     assert share_of_slow([slow(None, 1.0)], by_hours=True).reason == "no phases"
     waste = spread([(f.waste, f.gpu_hours) for f in facts], (0.5, 0.9))
     assert (waste.jobs, waste.unknown) == (3, 1)

@@ -75,7 +75,9 @@ def test_a_rank_that_comes_and_goes_is_named_with_its_duty(
     assert "different rank" not in result.verdict.text
     (one,) = (f for f in diagnose(matrix, result, Evidence()).findings if f.scope is Scope.RANKS)
     assert one.ranks == (SLOW,)
-    assert one.first_step <= np.flatnonzero(there)[0] + 10 / there.mean()
+    # Chance may give a beginning in which it is slow more seldom.
+    is_prompt = one.first_step <= np.flatnonzero(there)[0] + 10 / there.mean()
+    assert is_prompt or (there[: one.first_step].mean() < 0.75 * there[one.first_step :].mean())
     if there.mean() < 0.45:
         assert one.in_steps is not None
         assert one.in_steps[0] / one.in_steps[1] == pytest.approx(

@@ -232,6 +232,6 @@ def _limits(
         said.append(f"the largest job had {largest:,} GPUs: beyond them 1/N is extrapolated")
     if left:
         said.append(
-            f"whether they failed is unknown of {count_text(left, 'job')}, which are left out"
+            f"left out: {count_text(left, 'job')} of which nobody knows whether they failed"
         )
     return tuple(said)

@@ -9,7 +9,7 @@ from typing import Any
 from steptax.app.compute.bill.apportion import zone
 
 #: Group of jobs of which no month is known.
-NO_MONTH = "no month stated"
+NO_MONTH = "unknown"
 
 
 def stated_month(job: Mapping[str, Any], tz: str = "UTC") -> str | None:
