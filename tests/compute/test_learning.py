@@ -165,7 +165,7 @@ def test_a_target_at_the_edge_has_an_open_interval() -> None:
     assert edge.value is not None
     assert edge.high is None
     assert any("resampled runs do not reach it" in w for w in edge.warnings)
-    assert any("only the last" in w for w in edge.warnings)
+    assert any("at the end reach it" in w for w in edge.warnings)
 
 
 @given(st.floats(2.5, 4.5), st.floats(0.001, 0.5))

@@ -59,5 +59,5 @@ def test_the_connector_of_the_page_passes_the_contract(tmp_path: Path) -> None:
     done = run("docs/generate.py")
     assert done.returncode == 0, done.stderr
     written = (tmp_path / "docs" / "connectors" / "membench.md").read_text(encoding="utf-8")
-    assert "steptax ingest membench examples/membench.txt" in written
+    assert "steptax ingest membench tests/connectors/examples/membench.txt" in written
     assert module in page
