@@ -127,6 +127,60 @@ class Latest(Generic[T]):
         return age_s < rest_s or (version == of_version and age_s < self._every_s)
 
 
+class NewestOfEach(Generic[T]):
+    """The newest result of each of many questions: safe to share between threads.
+
+    A running job has a new version of its data every second, and its old results are of no use to
+    anybody. At most ``most`` results are kept, and of those that are weighed as many as
+    ``most_bytes`` hold, the ones asked for last.
+    """
+
+    def __init__(
+        self, most: int, *, weigh: Callable[[T], int] = lambda _: 0, most_bytes: int = 0
+    ) -> None:
+        self._most = most
+        self._weigh = weigh
+        self._most_bytes = most_bytes
+        self._found: OrderedDict[Hashable, tuple[str, T, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def find(self, key: Hashable, version: str) -> T | None:
+        """The result of ``key`` if it is of that version of its data."""
+        with self._lock:
+            known = self._found.get(key)
+            if known is None or known[0] != version:
+                return None
+            self._found.move_to_end(key)
+            return known[1]
+
+    def keep(self, key: Hashable, version: str, made: T) -> None:
+        """Keep ``made`` in place of what was known of ``key``."""
+        weight = self._weigh(made)
+        with self._lock:
+            self._drop(key)
+            self._found[key] = version, made, weight
+            self._bytes += weight
+            while len(self._found) > 1 and (
+                len(self._found) > self._most or self._bytes > self._most_bytes
+            ):
+                self._drop(next(iter(self._found)))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._found.clear()
+            self._bytes = 0
+
+    def __len__(self) -> int:
+        """Results that are kept."""
+        return len(self._found)
+
+    def _drop(self, key: Hashable) -> None:
+        _, _, weight = self._found.pop(key, ("", None, 0))
+        self._bytes -= weight
+
+
 class OfView:
     """What is made of a view, kept as long as the view itself: whoever holds it may have both.
 

@@ -7,11 +7,17 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from steptax.app.views.kept import Kept, Latest, OfView
+from steptax.app.lake import Lake
+from steptax.app.views.job import jobs
+from steptax.app.views.job.step_facts import facts_of
+from steptax.app.views.kept import Kept, Latest, NewestOfEach, OfView
+from steptax.app.views.workspace import open_workspace
 
 
 @dataclass(frozen=True)
@@ -159,3 +165,40 @@ def test_what_could_not_be_made_is_tried_again() -> None:
         kept.get("a", fail)
     assert kept.get("a", lambda: 3) == 3
     assert not kept._making
+
+
+def test_of_each_question_the_newest_result_alone_is_kept() -> None:
+    kept = NewestOfEach[str](3, weigh=len, most_bytes=10)
+    for version in range(100):
+        kept.keep("live", str(version), f"{version:04}")
+    assert len(kept) == 1
+    assert kept.find("live", "99") == "0099"
+    assert kept.find("live", "98") is None
+    kept.keep("a", "1", "aaaa")
+    assert kept.find("live", "99") == "0099"
+    kept.keep("b", "1", "bbbb")  # 12 bytes: the one that was asked for longest ago goes
+    assert (kept.find("a", "1"), kept.find("live", "99")) == (None, "0099")
+    kept.keep("c", "1", "c" * 50)  # larger than all that may be kept: it alone is
+    assert (len(kept), kept.find("c", "1")) == (1, "c" * 50)
+    for key in "defg":
+        kept.keep(key, "1", "")
+    assert len(kept) == 3
+    kept.clear()
+    assert len(kept) == 0
+
+
+def test_a_job_that_runs_leaves_one_analysis(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", create=True)
+    rows = {
+        "job_id": ["runs"] * 40,
+        "attempt": pa.array([0] * 40, pa.int32()),
+        "rank": pa.array([0, 1] * 20, pa.int32()),
+        "duration_us": [1000] * 40,
+    }
+    before = len(jobs._cache)
+    for first in range(3):
+        step = [first * 20 + k // 2 for k in range(40)]
+        lake.append("steps", pa.table({**rows, "step": step}), source="t")
+        ws = open_workspace(lake.root)
+        assert len(facts_of(ws, ws.jobs())) == 1
+    assert len(jobs._cache) == before + 1

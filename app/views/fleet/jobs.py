@@ -33,7 +33,7 @@ from steptax.app.views.fleet.record_bills import (
 )
 from steptax.app.views.job.extent import step_summary
 from steptax.app.views.job.load import LoadedJob
-from steptax.app.views.kept import Kept
+from steptax.app.views.kept import Kept, NewestOfEach
 from steptax.app.views.pricing.given import NO_WORLD, RELATIVE_TIME
 from steptax.app.views.stored import Stored, is_settled, job_versions, record_text
 from steptax.app.views.stored_codec import Codec
@@ -43,7 +43,7 @@ from steptax.app.views.workspace import Workspace
 KEPT_BILLS = 20_000
 _ROWS = ("steps", "ops", "ranks", "events")
 
-_cache: OrderedDict[tuple[str, str, str], JobBill] = OrderedDict()
+_cache = NewestOfEach[JobBill](KEPT_BILLS)
 #: By lake the record of each job and the bill that is made after it alone.
 _of_records: OrderedDict[str, dict[str, tuple[dict[str, Any], JobBill]]] = OrderedDict()
 _KEPT_LAKES = 4
@@ -148,20 +148,15 @@ def _each_alone(
     asked = [job for job in told if job["job_id"] not in found]
     versions_of = _versions(ws, asked, folders)
     keys = {job["job_id"]: _key(ws, job, versions_of, lost) for job in asked}
-    with _lock:
-        for job_id, key in keys.items():
-            if key in _cache:
-                _cache.move_to_end(key)
-                found[job_id] = _cache[key]
+    for job_id, key in keys.items():
+        if (kept := _cache.find(key[:2], key[2])) is not None:
+            found[job_id] = kept
     missing = [job for job in asked if job["job_id"] not in found]
     if missing:
         made = _stored_or_made(ws, missing, keys, loaded, lost)
         found |= made
-        with _lock:
-            for job_id, one in made.items():
-                _cache[keys[job_id]] = one
-            while len(_cache) > KEPT_BILLS:
-                _cache.popitem(last=False)
+        for job_id, one in made.items():
+            _cache.keep(keys[job_id][:2], keys[job_id][2], one)
     for job in asked:
         same[job["job_id"], lost.get(job["job_id"], ())] = job, found[job["job_id"]]
     of_record = _record_bills(ws)

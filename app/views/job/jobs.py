@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
-from threading import Lock
 from typing import Any
+
+import numpy as np
 
 from steptax.app.compute.bill.ledger import Ledger, step_ledger
 from steptax.app.compute.measure import Level, Measure, Ratio
@@ -22,6 +22,7 @@ from steptax.app.views.job.links import with_links
 from steptax.app.views.job.load import LoadedJob, load_job
 from steptax.app.views.job.metrics import job_metrics
 from steptax.app.views.job.unread import Unread, unread
+from steptax.app.views.kept import NewestOfEach
 from steptax.app.views.pricing.given import dollars, price_view
 from steptax.app.views.review.executive_models import JobSummary
 from steptax.app.views.workspace import Workspace
@@ -32,6 +33,8 @@ _NO_HOURS_BACK = Measure.missing("GPU-hours", NO_STEPS, level=Level.LOG)
 _NO_DOLLARS_BACK = Measure.missing("USD", NO_STEPS, level=Level.LOG)
 #: Analyses kept: a finished job is analysed once, not at every look.
 KEPT_ANALYSES = 500
+#: Of their matrices at most so much: a thousand ranks over a day of steps are hundreds of MB.
+KEPT_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,14 @@ class Analysed:
     ledger: Ledger
 
 
-_cache: OrderedDict[tuple[str, str, str], Analysed] = OrderedDict()
-_lock = Lock()
+def _weight(one: Analysed) -> int:
+    """Bytes of the matrices that an analysis holds."""
+    matrix = one.loaded.matrix
+    values = [getattr(matrix, column.name) for column in fields(matrix)]
+    return sum(v.nbytes for v in (*values, *matrix.phases.values()) if isinstance(v, np.ndarray))
+
+
+_cache = NewestOfEach[Analysed](KEPT_ANALYSES, weigh=_weight, most_bytes=KEPT_BYTES)
 
 
 def analyse_job(ws: Workspace, job: dict[str, Any]) -> Analysed:
@@ -52,9 +61,11 @@ def analyse_job(ws: Workspace, job: dict[str, Any]) -> Analysed:
 
     Kept by data version, so a job that does not grow is analysed once per process.
     """
-    key = _key(ws, job)
-    known = _known(key)
-    return _keep(ws, key, load_job(ws, job, last_steps=None)) if known is None else known
+    key, version = _key(ws, job)
+    known = _cache.find(key, version)
+    if known is not None:
+        return known
+    return _keep(ws, (key, version), load_job(ws, job, last_steps=None))
 
 
 def analyse_jobs(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[Analysed | Unread | None]:
@@ -66,7 +77,7 @@ def analyse_jobs(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[Analysed
         if job["job_id"] not in with_steps:
             continue
         key = _key(ws, job)
-        found[place] = _known(key)
+        found[place] = _cache.find(*key)
         if found[place] is None:
             places.append(place)
             keys.append(key)
@@ -78,26 +89,15 @@ def analyse_jobs(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[Analysed
     return found
 
 
-def _key(ws: Workspace, job: dict[str, Any]) -> tuple[str, str, str]:
-    return ws.key, job["job_id"], ws.version(job["job_id"])
+def _key(ws: Workspace, job: dict[str, Any]) -> tuple[tuple[str, str], str]:
+    return (ws.key, job["job_id"]), ws.version(job["job_id"])
 
 
-def _known(key: tuple[str, str, str]) -> Analysed | None:
-    with _lock:
-        known = _cache.get(key)
-        if known is not None:
-            _cache.move_to_end(key)
-        return known
-
-
-def _keep(ws: Workspace, key: tuple[str, str, str], loaded: LoadedJob) -> Analysed:
+def _keep(ws: Workspace, key: tuple[tuple[str, str], str], loaded: LoadedJob) -> Analysed:
     sound, _ = without_inconsistent(loaded.matrix)
     result = with_links(ws, loaded, analyse_stragglers(loaded.matrix))
     found = Analysed(loaded, result, step_ledger(sound, None))
-    with _lock:
-        _cache[key] = found
-        while len(_cache) > KEPT_ANALYSES:
-            _cache.popitem(last=False)
+    _cache.keep(*key, found)
     return found
 
 

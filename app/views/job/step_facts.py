@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
@@ -18,6 +17,7 @@ from steptax.app.views.fleet.load import FEW_JOBS
 from steptax.app.views.job.causes import build_diagnosis
 from steptax.app.views.job.jobs import Analysed, analyse_jobs, steps_of
 from steptax.app.views.job.unread import Unread, unread
+from steptax.app.views.kept import NewestOfEach
 from steptax.app.views.review.executive_models import JobSummary
 from steptax.app.views.review.facts import StepFacts, step_facts
 from steptax.app.views.stored import Stored, is_settled, job_versions, record_text
@@ -32,7 +32,7 @@ _ROWS = ("steps", "ops", "ranks", "printed_metrics", "reported_scores", "link_pr
 _FACTS = (StepFacts, JobSummary, Ledger, LedgerRow, BasisChoice, Basis, SlowFact, Episode)
 
 _stored: Stored[StepFacts] = Stored("steps", Codec(*_FACTS, Measure, Ratio, Level))
-_cache: OrderedDict[tuple[str, str, str], StepFacts] = OrderedDict()
+_cache = NewestOfEach[StepFacts](KEPT)
 _failed: dict[tuple[str, str], Unread] = {}
 """By lake and job why it could not be analysed."""
 _lock = Lock()
@@ -46,12 +46,11 @@ def facts_of(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> dict[str, StepFac
     with_steps = ws.job_ids_with_steps()
     asked = [job for job in jobs if job["job_id"] in with_steps]
     keys = _keys(ws, asked)
-    with _lock:
-        found = {
-            name: known
-            for name, key in keys.items()
-            if (known := _cache.get((ws.key, name, key))) is not None
-        }
+    found = {
+        name: known
+        for name, key in keys.items()
+        if (known := _cache.find((ws.key, name), key)) is not None
+    }
     missing = [job for job in asked if job["job_id"] not in found]
     many = len(missing) >= FEW_JOBS
     new: dict[str, StepFacts] = {}
@@ -80,11 +79,9 @@ def facts_of(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> dict[str, StepFac
                 if name in settled and _inside(one)
             }
             _stored.keep(ws, kept)
+    for name, facts in new.items():
+        _cache.keep((ws.key, name), keys[name], facts)
     with _lock:
-        for name, facts in new.items():
-            _cache[ws.key, name, keys[name]] = facts
-        while len(_cache) > KEPT:
-            _cache.popitem(last=False)
         for job in asked:
             _failed.pop((ws.key, job["job_id"]), None)
         for name, why in failed.items():
