@@ -23,6 +23,8 @@ label:has(input:is([type="checkbox"], [type="radio"]):focus-visible) {
   outline: 3px solid currentColor !important; outline-offset: 2px !important;
 }
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }
+/* A digit more must not push the page down at each refresh. */
+.st-key-live_sentence h2 { box-sizing: content-box; min-height: 2lh; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
 .st-key-kpis, .st-key-kpis_budget, .st-key-bill_numbers {
   display: grid; grid-template-columns: repeat(auto-fit, minmax(148px, 1fr));
@@ -36,6 +38,7 @@ label:has(input:is([type="checkbox"], [type="radio"]):focus-visible) {
 [data-testid="stPopoverBody"] { min-width: min(40rem, 92vw); }
 @media (max-width: 640px) {
   .stMainBlockContainer { padding-left: 1rem; padding-right: 1rem; }
+  .st-key-live_sentence h2 { min-height: 5lh; }
   [class*="st-key-bill_choices"] [data-testid="stButtonGroup"] > div { flex-wrap: wrap; }
   [class*="st-key-fold_"] { display: flex; }
   [class*="st-key-folds_"]:has([class*="st-key-fold_"] input:not(:checked))

@@ -12,7 +12,8 @@ from steptax.pages import frame, parts, trace
 
 def draw(view: JobView) -> None:
     """The sentence first; then how far it can be relied on."""
-    parts.sentence(view.card.sentence)
+    with st.container(key="live_sentence" if view.coverage.is_live else "last_sentence"):
+        parts.sentence(view.card.sentence)
     frame.coverage(f"{view.coverage.text} · {window_text(view)} · {view.price.basis}")
     if reading := first_steps_text(view.coverage, view.window):
         with st.container(key="first_steps"):

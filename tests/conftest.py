@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,14 @@ settings.register_profile("steptax", deadline=None)
 settings.load_profile("steptax")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _main_is_main() -> Iterator[None]:
+    """A page that a test ran is ``__main__`` after it, and would be run by processes to come."""
+    main_module = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main_module
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import multiprocessing as mp
 import os
 import signal
 import time
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pyarrow as pa
@@ -230,8 +229,6 @@ def test_eight_processes_append_while_four_read(lake: Lake) -> None:
     """
     seconds = float(os.environ.get("STEPTAX_TEST_SECONDS", "15"))
     # A server that has everything imported makes thirteen processes that are at work at once.
-    # Another test may have left one that has other things imported.
-    forkserver._forkserver._stop()  # type: ignore[attr-defined]
     context = mp.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     wrote: mp.Queue[int] = context.Queue()
