@@ -34,7 +34,7 @@ from steptax.app.views.whatif.job import JobInputs, job_inputs
 from steptax.app.views.whatif.models import InputField, Numbers, Origin, WhatIfView, Word
 from steptax.app.views.whatif.scale import scale_curve
 from steptax.app.views.whatif.view import calculator_titles, whatif_view
-from steptax.app.views.whatif.words import label_of, plain_number, title_of
+from steptax.app.views.whatif.words import label_of, plain_number, shown_value, title_of
 from steptax.app.views.workspace import Workspace, open_workspace
 from steptax.connectors.base import Options
 
@@ -519,3 +519,11 @@ def test_a_word_that_is_not_a_choice_is_not_used() -> None:
     )
     fields = whatif_fields("mfu", {}, source=source)
     assert next(f for f in fields if f.name == "recompute").value is None
+
+
+def test_large_times_are_spoken_and_shown_without_powers_of_ten() -> None:
+    typed = {"compute_ms": 102_210.0, "comm_ms": 15_345.0, "wait_ms": 45_913.0}
+    view = whatif_view("kernel-speedup", typed)
+    assert view.answer is not None
+    assert "next limit: wait, 45.9 s." in view.answer.sentence
+    assert shown_value(102_210.4, "ms") == "102,210"

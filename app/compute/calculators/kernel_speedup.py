@@ -10,6 +10,7 @@ from steptax.app.compute.calculators.base import Result, calculator
 from steptax.app.compute.calculators.parameter import Parameter
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.mfu.kernel_model import KernelModel, StepParts
+from steptax.app.compute.spoken import spoken_us
 from steptax.app.format import format_share
 
 
@@ -215,7 +216,7 @@ def _sentence(
     wait = format_share(after.wait_ms / after.total_ms)
     shares = (
         f"compute is then {compute} of the step and waiting {wait}; next limit: {limit}, "
-        f"{limit_ms:.3g} ms."
+        f"{spoken_us(limit_ms * 1e3)}."
     )
     if high < 1:
         return f"{speedup:g}× on this kernel makes the step slower, {value:.2f}×: {shares}"

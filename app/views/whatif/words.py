@@ -164,7 +164,7 @@ def shown_value(value: Value | None, unit: str) -> str:
         return head if len(value) <= 3 else f"{len(value):,} values: {head}, …"
     if unit in {"", "steps", "tokens", "bytes"} and value == int(value):
         return f"{int(value):,}"
-    return f"{value:.5g}"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.5g}"
 
 
 def band_text(value: float | None, low: float | None, high: float | None, unit: str) -> str | None:
