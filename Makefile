@@ -15,5 +15,6 @@ docs:
 # Every page and state, wide and narrow, light and dark, into screenshots/; from them the pictures of
 # the documents, into docs/images/.
 screenshots:
-	python3 run.py test tests/browser/test_every_page.py
+	python3 run.py test tests/browser/test_every_page.py tests/browser/test_every_state.py \
+		tests/browser/test_login.py::test_a_stranger_gets_the_shell_and_the_way_to_the_login
 	.venv/bin/python docs/images.py

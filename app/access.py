@@ -24,15 +24,19 @@ Whom no grant names sees nothing.
 
 from __future__ import annotations
 
+import logging
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from steptax.app.errors import UserError
 from steptax.app.secret_files import read_secret_file
+
+logger = logging.getLogger("steptax.access")
 
 EVERY_TEAM = "*"
 SESSION_HOURS = 8.0
@@ -94,8 +98,10 @@ class Access:
             )
 
 
-#: Where there is no login, whoever reaches the pages may do what the process may.
+#: Without a login, on this machine: whoever reaches the pages may do what the process may.
 ANYONE = Access("anyone", Role.ADMIN, None)
+#: Without a login, and reached by others: whoever reaches the pages may read them.
+ANY_READER = Access("anyone", Role.VIEWER, None)
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,52 @@ def _fits(grant: Grant, claims: Mapping[str, Any]) -> bool:
     if grant.claim == "email" and claims.get("email_verified") is not True:
         return False  # anybody may write any address into a profile
     return grant.value in told if isinstance(told, list) else told == grant.value
+
+
+class LiveRules:
+    """The rules of a file, read anew whenever it changes: one answer for pages and their files.
+
+    A grant that is taken away is gone with the next request, and one that is added is there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read: tuple[object, AccessRules] | None = None
+        self._told: object = None
+
+    def now(self) -> AccessRules:
+        """The rules as they are; AccessDeniedError while they cannot be read."""
+        stamp = self._stamp()
+        known = self._read
+        if known is not None and known[0] == stamp:
+            return known[1]
+        try:
+            rules = read_rules(self._path)
+        except UserError as error:
+            if self._told != stamp:
+                self._told = stamp
+                logger.error("nobody is let in until the rules can be read: %s", error)
+            # What is wrong with them is not for whoever asks.
+            raise AccessDeniedError(
+                "the rules of who may see what cannot be read, so nobody sees anything",
+                hint="whoever runs this server finds the reason in its log",
+            ) from None
+        self._read, self._told = (stamp, rules), None
+        return rules
+
+    def _stamp(self) -> object:
+        """Differs when the file may say something else, or may be read by others."""
+        try:
+            found = self._path.stat()
+        except OSError as error:
+            return error.errno
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+@cache
+def live_rules(path: Path) -> LiveRules:
+    """The rules of ``path``, shared by all who ask for them in this process."""
+    return LiveRules(path)
 
 
 def read_rules(path: Path) -> AccessRules:

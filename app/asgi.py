@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import streamlit as st
 from starlette.middleware import Middleware
@@ -18,25 +20,40 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from streamlit import net_util, runtime
+from streamlit.runtime import runtime_util
 
-from steptax.app.access import read_rules, read_secret_toml
+from steptax.app.access import AccessRules, live_rules, read_rules, read_secret_toml
 from steptax.app.errors import SteptaxError
 from steptax.app.guard import Guard
+from steptax.app.hosts import LOCAL, Hosts, host_of, names_in
 from steptax.app.lake import lake_at
 from steptax.app.logs import configure, secrets_in
 from steptax.app.memory import give_back_what_is_freed, settle
+from steptax.app.orphan import end_with_parent
+from steptax.app.serve import SAID_MB
 from steptax.app.settings import Settings
 from steptax.app.shell import Shell
 from steptax.app.telemetry import CONTENT_TYPE, TELEMETRY
 
+end_with_parent()
 give_back_what_is_freed()
 # Streamlit compares a foreign origin with this machine's address on the internet, and asks a
 # service there for it while everybody waits. It is told one, and so asks nobody.
 net_util._external_ip = "127.0.0.1"
+# Streamlit has one bound for what is heard and what is said. The server that listens was made with
+# the one for what is heard, before this is read; from here on it holds for what is said.
+runtime_util._max_message_size_bytes = SAID_MB * 1_000_000
 _settings = Settings()
 # Read before anything listens: a server with rules that cannot be read does not start.
-_rules = None if _settings.access is None else read_rules(_settings.access)
-_secret = {} if _settings.access is None else read_secret_toml(_settings.access)
+_names = {*names_in(_settings.allow_hosts, where="STEPTAX_ALLOW_HOSTS")}
+_rules: Callable[[], AccessRules] | None = None
+_secret: dict[str, Any] = {}
+if _settings.access is not None:
+    read_rules(_settings.access)
+    _rules = live_rules(_settings.access).now
+    _secret = read_secret_toml(_settings.access)
+    # The address that people use: what the login sends them back to.
+    _names.add(host_of(urlsplit(_secret["auth"]["redirect_uri"]).netloc) or LOCAL)
 configure(_settings.log_format, _settings.log_level, secrets_in(_secret))
 
 
@@ -127,7 +144,7 @@ app = st.App(
     Path(__file__).resolve().parent / "main.py",
     routes=[Route("/healthz", _healthz), Route("/metrics", _metrics)],
     middleware=[
-        Middleware(Guard, rules=_rules),
+        Middleware(Guard, rules=_rules, hosts=Hosts(_names)),
         Middleware(Shell, own=("/healthz", "/metrics")),
     ],
     lifespan=_lifespan,

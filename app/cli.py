@@ -12,7 +12,8 @@ import typer
 #: The commands of each module of ``app/commands``. Only the module of the command that was asked
 #: for is imported: all of them together take a second and a half.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "demo": ("demo", "serve"),
+    "demo": ("demo",),
+    "serve": ("serve",),
     "discover": ("discover",),
     "ingest": ("ingest", "connectors"),
     "watch": ("watch",),

@@ -22,9 +22,10 @@ from packaging.requirements import Requirement
 from steptax.app.access import read_rules
 from steptax.app.errors import SteptaxError, UserError
 from steptax.app.format import format_age
-from steptax.app.lake import lake_at
+from steptax.app.lake import Lake, lake_at
 from steptax.app.lake.bucket import url_of
-from steptax.app.lake.quarantine import damage_of
+from steptax.app.lake.quarantine import FOLDER, segment_damage
+from steptax.app.lake.standing import back_again, lost, sources_in_parts, together
 from steptax.app.schema import TABLES
 from steptax.app.settings import Settings
 
@@ -80,9 +81,14 @@ def examine(
     for name, check in checks:
         try:
             found += check()
-        except (SteptaxError, OSError) as error:
-            hint = error.hint if isinstance(error, SteptaxError) else None
-            found.append(Finding(name, State.FAIL, str(error), hint))
+        except SteptaxError as error:
+            where = f"{error.where}: " if error.where else ""
+            found.append(Finding(name, State.FAIL, f"{where}{error.message}", error.hint))
+        except OSError as error:
+            found.append(Finding(name, State.FAIL, str(error)))
+        except Exception as error:  # the others are looked at all the same
+            text = f"the check itself failed: {type(error).__name__}: {error}"
+            found.append(Finding(name, State.FAIL, text, "a fault of Steptax: please report it"))
     return tuple(found)
 
 
@@ -103,7 +109,10 @@ def _versions() -> Iterator[Finding]:
             wrong.append(f"{need.name} is {have} where {need.specifier} is needed")
     if wrong:
         yield Finding(
-            "versions", State.FAIL, f"{text}; {'; '.join(wrong)}", "pip install -U steptax"
+            "versions",
+            State.FAIL,
+            f"{text}; {'; '.join(wrong)}",
+            "in a checkout of Steptax: pip install -c constraints.txt .",
         )
     else:
         yield Finding("versions", State.OK, f"{text}, and every package that it needs")
@@ -228,7 +237,8 @@ def _lake(root: Path, *, deep: bool) -> Iterator[Finding]:
     segments = [segment for name in TABLES for segment in lake.segments(name)]
     if deep:
         for segment in segments:
-            reason = damage_of(segment.path)
+            lake.fetched([segment])  # of a lake in a bucket
+            reason = segment_damage(lake.root, segment)
             if reason is not None:
                 yield Finding(
                     "lake",
@@ -236,14 +246,15 @@ def _lake(root: Path, *, deep: bool) -> Iterator[Finding]:
                     f"{lake.relative(segment.path)} is damaged: {reason}",
                     "put it back from a backup; until then it is set aside when it is read",
                 )
-    for aside in lake.set_aside():
-        yield Finding(
-            "lake",
-            State.FAIL,
-            f"{aside.place} is damaged and its rows are missing: {aside.reason}",
-            f"put it back to {root / aside.place} from a backup, or ingest its source again "
-            "(docs/operation.md)",
-        )
+    yield from _gone(lake)
+    if lake.url is None:
+        for place, fault in lake.strange_heartbeats().items():
+            yield Finding(
+                "lake",
+                State.WARN,
+                f"{place} is passed over, for it is no heartbeat: {fault}",
+                f"remove {root / place}; a recorder that runs writes it anew",
+            )
     newest_us = max((c.created_us for c in lake.commits.all().values()), default=0)
     ahead_s = newest_us / 1e6 - time.time()
     if ahead_s > AHEAD_S:
@@ -262,10 +273,51 @@ def _lake(root: Path, *, deep: bool) -> Iterator[Finding]:
         yield Finding("lake", State.OK, text)
 
 
+def _gone(lake: Lake) -> Iterator[Finding]:
+    """Files that are damaged or not there, and what to do about the rows that were in them."""
+    gone = {one.places[0]: one for one in lost(lake)}
+    for aside in lake.set_aside():
+        one = gone.pop(aside.place, None)
+        if one is not None and one.is_mended:
+            yield Finding(
+                "lake",
+                State.WARN,
+                f"{aside.place} was damaged, and what was in it is stored again",
+                f"remove {lake.root / FOLDER / aside.place}, which nobody needs any more",
+            )
+            continue
+        folder, _, entry = aside.place.rpartition("/")
+        hint = f"put it back to {lake.root / aside.place} from a backup"
+        if one is not None:
+            hint = one.hint(lake)
+        elif folder == "commits":
+            told = sources_in_parts(lake, entry.removesuffix(".json"))
+            of = f"ingest again what it stored: {', '.join(told)}" if told else "ingest it again"
+            hint += f"; or {of}, and remove it if it is still there"
+        else:
+            hint += ", or ingest its source again (docs/operation.md)"
+        yield Finding(
+            "lake",
+            State.FAIL,
+            f"{aside.place} is damaged and its rows are missing: {aside.reason}",
+            hint,
+        )
+    for one in together(one for one in gone.values() if not one.is_mended):
+        yield Finding("lake", State.FAIL, one.sentence, one.hint(lake))
+    for commit, place in back_again(lake):
+        yield Finding(
+            "lake",
+            State.FAIL,
+            f"{place} is back, and {commit.detail['source']} was ingested again while it was not: "
+            "its rows are there twice",
+            f"remove {lake.root / 'commits' / commit.id}.json, then ingest that input once more",
+        )
+
+
 def _sources(root: Path) -> Iterator[Finding]:
     if url_of(root) is None and not root.exists():
         return
-    from steptax.app.views.health import health_view
+    from steptax.app.views.health import SEE_DOCTOR, health_view
     from steptax.app.views.workspace import open_workspace
 
     view = health_view(open_workspace(root))
@@ -286,7 +338,8 @@ def _sources(root: Path) -> Iterator[Finding]:
                 "steptax health lists the reasons",
             )
     for warning in view.warnings:
-        yield Finding("sources", State.WARN, warning, "steptax health")
+        if not warning.endswith(SEE_DOCTOR):
+            yield Finding("sources", State.WARN, warning, "steptax health")
     yield Finding("sources", State.OK, f"{len(view.sources):,} sources")
 
 

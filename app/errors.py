@@ -10,6 +10,14 @@ SteptaxError
 
 from __future__ import annotations
 
+import errno
+import os
+
+
+def install_hint(extra: str) -> str:
+    """How an optional part is installed: no index of packages has Steptax, a checkout does."""
+    return f"in a checkout of Steptax: pip install '.[{extra}]'"
+
 
 class SteptaxError(Exception):
     """Base of all. ``where`` names file, line and field; ``hint`` says what to do."""
@@ -48,3 +56,23 @@ class IntegrityError(SteptaxError):
 
 class DeliveryError(SteptaxError):
     """Somebody else's server did not take a message."""
+
+
+#: What the system says where nothing more can be written, and what helps.
+_DISK = {
+    errno.ENOSPC: "free some space on that disk, or use another; nothing that is stored is hurt",
+    errno.EDQUOT: "free some of the space that is yours there, or have it raised",
+    errno.EROFS: "it can be read as it is; to write, mount it writable or name another folder",
+}
+
+
+def disk_error(error: OSError) -> UserError | None:
+    """A disk that takes nothing more, as an error for people; None for any other reason.
+
+    Libraries name no file, and put their own words around those of the system.
+    """
+    hint = _DISK.get(error.errno or 0)
+    if hint is None:
+        return None
+    where = None if error.filename is None else str(error.filename)
+    return UserError(f"cannot write: {os.strerror(error.errno or 0)}", where=where, hint=hint)

@@ -1,14 +1,16 @@
 """What is on this machine that Steptax can read, for somebody who has nothing connected yet.
 
 Looks at the devices (NVML), at Slurm's ``sacct``, at the usual ports of Prometheus and its
-exporters on this machine, for lakes and for files of training jobs in the usual folders. Each look
-is short and ends by itself; none leaves the machine, and none needs any of the others.
+exporters on this machine, for lakes and for files of training jobs in the usual folders, and at the
+small files of the working directory, which are tried as ``steptax ingest`` tries them. Each look is
+short and ends by itself; none leaves the machine, and none needs any of the others.
 """
 
 from __future__ import annotations
 
 import getpass
 import http.client
+import itertools
 import os
 import shlex
 import shutil
@@ -17,14 +19,19 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from steptax.app.first_files import recognised_in
+from steptax.app.words import count_text
 
 LOOPBACK = "127.0.0.1"
 #: Seconds that a server of this machine, a driver or a command may take to answer.
 ANSWER_S = 0.5
 COMMAND_S = 3.0
+#: Seconds that the files of the working directory may take, the importing of what reads them too.
+FILES_S = 15.0
 #: Bounds of the walk over folders.
 WALK_S, WALK_ENTRIES, WALK_DEPTH = 1.0, 5_000, 3
 #: Where PyTorch leaves the dumps of its flight recorder; what lies deeper is somebody's scratch.
@@ -53,6 +60,8 @@ class Offer:
     """Connector that reads it at once; None where only the command connects it."""
     target: str | None = None
     """Folder or address that ``kind`` reads."""
+    files: tuple[Path, ...] = ()
+    """The files that ``kind`` reads, where not all of a folder are meant."""
 
     @property
     def can_connect(self) -> bool:
@@ -107,36 +116,49 @@ def found_here(
     """Everything that was found, in the order in which it tells most; empty where there is nothing.
 
     ``folders`` are looked through for lakes and files; else the working directory, the home and
-    where services keep theirs. ``ports`` are (connector, port) of servers of this machine. ``but``
-    is the lake that is open already.
+    where services keep theirs. Of the first of them the small files are tried too. ``ports`` are
+    (connector, port) of servers of this machine. ``but`` is the lake that is open already.
     """
     places = usual_folders() if folders is None else list(folders)
-    looks: tuple[Callable[[], Sequence[Offer]], ...] = (
-        _devices,
-        _slurm,
-        lambda: [
-            o for kind, port in (PORTS if ports is None else ports) if (o := _server(kind, port))
-        ],
-        lambda: _in_folders(places, but),
+    looks: tuple[tuple[float, Callable[[], Sequence[Offer]]], ...] = (
+        (COMMAND_S + ANSWER_S, _devices),
+        (COMMAND_S + ANSWER_S, _slurm),
+        (
+            COMMAND_S + ANSWER_S,
+            lambda: [
+                o
+                for kind, port in (PORTS if ports is None else ports)
+                if (o := _server(kind, port))
+            ],
+        ),
+        (COMMAND_S + ANSWER_S, lambda: _in_folders(places, but)),
+        (FILES_S, lambda: _by_content(places[0]) if places else []),
     )
     results: list[Sequence[Offer]] = [()] * len(looks)
 
     def look(index: int) -> None:
-        results[index] = looks[index]()
+        results[index] = looks[index][1]()
 
     # Side by side: a driver or a disk that hangs holds up nobody, and is left behind.
     threads = [threading.Thread(target=look, args=(i,), daemon=True) for i in range(len(looks))]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + COMMAND_S + ANSWER_S
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
+    begin = time.monotonic()
+    for thread, (limit_s, _) in zip(threads, looks, strict=True):
+        thread.join(max(0.0, begin + limit_s - time.monotonic()))
     return tuple(offer for found in results for offer in found)
 
 
 def demo_lake() -> Path:
-    """Where ``steptax demo`` keeps its jobs: a folder of this user's own."""
-    return Path(tempfile.gettempdir()) / f"steptax-demo-{getpass.getuser()}"
+    """Where ``steptax demo`` keeps its jobs: a folder of this user's own.
+
+    A bill that somebody stored there counts before any price, and names none of the demo's jobs:
+    then it is the next folder that holds none.
+    """
+    own = Path(tempfile.gettempdir()) / f"steptax-demo-{getpass.getuser()}"
+    others = (own.with_name(f"{own.name}-{number}") for number in itertools.count(2))
+    places = itertools.chain((own,), others)
+    return next(place for place in places if not (place / "tables" / "charges").is_dir())
 
 
 def usual_folders() -> list[Path]:
@@ -269,6 +291,35 @@ def _in_folders(folders: Sequence[Path], but: Path | None) -> list[Offer]:
     return found
 
 
+def _by_content(folder: Path) -> list[Offer]:
+    """Files of ``folder`` that a connector reads, one offer for each kind."""
+    offers = []
+    for found in recognised_in(folder, _has_pattern):
+        names = [file.name for file in found.files]
+        offer = Offer(
+            "files",
+            f"{names[0]} in {folder}, read as {found.kind}"
+            if len(names) == 1
+            else f"{count_text(len(names), 'file')} in {folder}, read as {found.kind}: {names[0]} "
+            f"to {names[-1]}",
+            found.gives,
+            "",
+            found.kind,
+            str(folder),
+            found.files,
+        )
+        job = job_name(offer)
+        words = ["steptax", "ingest", found.kind, *map(str, found.files)]
+        offers.append(
+            replace(offer, command=shlex.join([*words, *(["--job", job] if job else [])]))
+        )
+    return offers
+
+
+def _has_pattern(name: str) -> bool:
+    return any(pattern.matches(name) for pattern in _PATTERNS)
+
+
 def _changed_s(lake: Path) -> float:
     try:
         return (lake / "commits").stat().st_mtime
@@ -304,7 +355,7 @@ def connect(offer: Offer, lake_root: Path) -> str:
 
     Raises what the reading of files raises; nothing but files is read this way.
     """
-    from steptax.app.ingest import ingest_folder
+    from steptax.app.ingest import ingest_file, ingest_folder
     from steptax.app.lake import lake_at
     from steptax.connectors.base import Options
 
@@ -312,10 +363,15 @@ def connect(offer: Offer, lake_root: Path) -> str:
     assert offer.target is not None
     place = Path(offer.target)
     store = lake_at(lake_root, create=True)
-    results, notes = ingest_folder(store, offer.kind, place, Options(job_id=job_name(offer)))
+    options = Options(job_id=job_name(offer))
+    if offer.files:
+        results = [ingest_file(store, offer.kind, file, options) for file in offer.files]
+        notes = list(dict.fromkeys(note for result in results for note in result.notes))
+    else:
+        results, notes = ingest_folder(store, offer.kind, place, options)
     rows = sum(sum(result.accepted.values()) for result in results)
     refused = sum(sum(result.rejected.values()) for result in results)
-    said = f"{rows:,} rows from {len(results):,} files"
+    said = f"{rows:,} rows from {count_text(len(results), 'file')}"
     if refused:
         said += f", {refused:,} refused"
     return "; ".join([said, *notes])

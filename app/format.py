@@ -16,6 +16,16 @@ from steptax.app.compute.measure import Measure
 from steptax.app.words import count_text
 
 UNKNOWN = "unknown"
+#: Units of spans of time, in microseconds.
+_US = {"us": 1.0, "ms": 1e3, "s": 1e6, "min": 60e6}
+#: From how many microseconds on a span is told in which unit, and its size in microseconds.
+_SPANS = (
+    (7_199.5e6, "h", 3_600e6),
+    (999.5e6, "min", 60e6),
+    (9_999.5e3, "s", 1e6),
+    (999.5, "ms", 1e3),
+    (0.0, "µs", 1.0),
+)
 MINUS = "\N{MINUS SIGN}"
 DASH = "\N{EN DASH}"
 
@@ -61,11 +71,16 @@ def format_exact(value: float | None, unit: str) -> str:
 
 
 def format_interval(measure: Measure, *, full: bool = False) -> str | None:
-    """Both bounds in the size of the value, e.g. ``14.9–19.8``; None without both."""
+    """Both bounds in the size of the value, e.g. ``14.9–19.8``.
+
+    None without both, and where both are written as the value is.
+    """
     if measure.value is None or measure.low is None or measure.high is None:
         return None
     scale = _Scale.of(measure.value, measure.unit, full=full)
     low, high = scale.digits(measure.low), scale.digits(measure.high)
+    if low == high == scale.digits(measure.value):
+        return None
     return f"{low}{DASH}{high}" if not low.startswith(MINUS) else f"{low} to {high}"
 
 
@@ -82,6 +97,11 @@ def format_share(value: float | None) -> str:
 def format_count(value: int | None) -> str:
     """A whole number with separators: ``4,096``."""
     return UNKNOWN if value is None else f"{value:,}".replace("-", MINUS)
+
+
+def format_hours(hours: float) -> str:
+    """GPU-hours in a column that adds up: two decimals; of few, what tells them from nothing."""
+    return f"{hours:,.2f}" if hours >= 10 or not hours else format_value(hours, "")
 
 
 def format_age(seconds: float | None) -> str:
@@ -121,7 +141,7 @@ class _Scale:
             return cls(100.0, 4 if full else 1, "", " %")
         if unit == "x":
             return cls(1.0, 6 if full else 2, "", "×")
-        if unit in {"us", "ms", "s"}:
+        if unit in _US:
             return cls._duration(value, unit, full=full)
         if unit.startswith("USD"):
             return cls._compact(value, "$", unit.removeprefix("USD"), money=True, full=full)
@@ -129,13 +149,9 @@ class _Scale:
 
     @classmethod
     def _duration(cls, value: float, unit: str, *, full: bool) -> _Scale:
-        to_us = {"us": 1.0, "ms": 1e3, "s": 1e6}[unit]
+        to_us = _US[unit]
         size_us = abs(value) * to_us
-        word, size = ("µs", 1.0)
-        if size_us >= 999.5:
-            word, size = ("ms", 1e3)
-        if size_us >= 9_999_500.0:
-            word, size = ("s", 1e6)
+        word, size = next((word, size) for least, word, size in _SPANS if size_us >= least)
         if size_us == 0:  # no size to choose by: keep the unit it came in
             word, size = ({"us": "µs"}.get(unit, unit), to_us)
         decimals = 6 if full else min(3, _decimals(size_us / size, significant=3))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -24,7 +25,9 @@ from streamlit.web.server.starlette.starlette_websocket import _get_signed_cooki
 
 from steptax.app.access import Access, AccessDeniedError, AccessRules, NotLoggedInError
 from steptax.app.handed import HANDED
+from steptax.app.hosts import Hosts
 from steptax.app.shell import PAGES
+from steptax.app.strangers import Strangers
 from steptax.app.telemetry import TELEMETRY
 
 logger = logging.getLogger("steptax.serve")
@@ -48,6 +51,8 @@ SHELL: Final = frozenset(
 )
 SHELL_FOLDER: Final = "/static/"
 MEDIA: Final = "/media/"
+#: Asked by what watches the server, under whatever name it knows; they name nothing of a job.
+ANY_HOST: Final = frozenset({"/healthz", "/metrics", "/_stcore/health"})
 #: Nothing is sent to the pages: there is no form with a file, and so no way in for one.
 METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEADERS: Final = {
@@ -56,17 +61,32 @@ _HEADERS: Final = {
     "Referrer-Policy": "same-origin",
     "Content-Security-Policy": "frame-ancestors 'none'; object-src 'none'; base-uri 'self'",
 }
+_OTHER_NAME: Final = (
+    "This server does not answer under this name. Whoever runs it can add it: "
+    "steptax serve --allow-host NAME"
+)
 
 
 class Guard:
-    """ASGI middleware. ``rules`` None: there is no login, and whoever gets here may read."""
+    """ASGI middleware. ``rules`` None: there is no login, and whoever gets here may read.
 
-    def __init__(self, app: ASGIApp, rules: AccessRules | None) -> None:
+    It gives the rules as they are at that moment; ``hosts`` are the names that it answers under.
+    """
+
+    def __init__(self, app: ASGIApp, rules: Callable[[], AccessRules] | None, hosts: Hosts) -> None:
         self._app = app
         self._rules = rules
+        self._hosts = hosts
+        self._strangers = Strangers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or hand on."""
+        if scope["type"] == "websocket" and not self._is_ours(scope):
+            await send({"type": "websocket.close", "code": 1008})  # before it began: a 403
+            return
+        if scope["type"] == "websocket" and self._is_stranger(scope):
+            await self._strangers.serve(self._app, scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -86,7 +106,8 @@ class Guard:
 
         refused = self._refused(scope)
         if refused is not None:
-            answer = PlainTextResponse(f"{refused.phrase}\n", status_code=refused)
+            said = _OTHER_NAME if refused is HTTPStatus.MISDIRECTED_REQUEST else refused.phrase
+            answer = PlainTextResponse(f"{said}\n", status_code=refused)
             await answer(scope, receive, told)
         else:
             await self._app(scope, receive, told)
@@ -104,15 +125,35 @@ class Guard:
             },
         )
 
+    def _is_ours(self, scope: Scope) -> bool:
+        """Whether the request names one of our hosts; says so in the log where it does not."""
+        given = Headers(scope=scope).getlist("host")
+        if scope["path"] in ANY_HOST or self._hosts.is_allowed(given):
+            return True
+        logger.warning("refused a request to the host %.200r", ", ".join(given))
+        return False
+
+    def _is_stranger(self, scope: Scope) -> bool:
+        """Whether there is a login, and who asks may see nothing by it."""
+        if self._rules is None:
+            return False
+        try:
+            self._rules().access_of(claims_of(Headers(scope=scope)), now_s=time.time())
+        except AccessDeniedError:
+            return True
+        return False
+
     def _refused(self, scope: Scope) -> HTTPStatus | None:
         path = scope["path"]
+        if not self._is_ours(scope):
+            return HTTPStatus.MISDIRECTED_REQUEST
         if scope["method"] not in METHODS:
             return HTTPStatus.METHOD_NOT_ALLOWED
         if self._rules is None or path in SHELL or path.startswith(SHELL_FOLDER):
             return None
         claims = claims_of(Headers(scope=scope))
         try:
-            access = self._rules.access_of(claims, now_s=time.time())
+            access = self._rules().access_of(claims, now_s=time.time())
         except NotLoggedInError:
             return HTTPStatus.UNAUTHORIZED
         except AccessDeniedError:

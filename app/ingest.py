@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
@@ -17,6 +18,7 @@ from steptax.app.errors import InputError
 from steptax.app.lake import Lake
 from steptax.app.lake.conflicts import LaterRunError
 from steptax.app.lake.ingest import IngestResult, fingerprint, ingest
+from steptax.app.lake.standing import known, lies_in
 from steptax.app.schema import Batch
 from steptax.connectors.asking import shown
 from steptax.connectors.base import Options
@@ -49,6 +51,12 @@ def ingest_file(
     is named is stored as its next attempt; LaterRunError where no job is named.
     """
     reader = connector(kind)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(
+            "expected a file, found a pipe or a device",
+            where=str(path),
+            hint="save it to a file first",
+        )
     if not path.is_file():
         raise InputError(
             "there is no such file" if not path.exists() else "expected a file, found a folder",
@@ -78,16 +86,18 @@ def ingest_file(
     }
 
     def store(batches: Iterable[Batch], *, refuse: bool) -> IngestResult:
-        return ingest(
-            lake,
-            batches,
-            ingest_id=ingest_id,
-            source=source,
-            detail=detail,
-            refuse_later_run=refuse,
-            refuse_older_attempt=refuse and named,
-            local_clock=reader.has_local_clock(options),
-        )
+        is_bill = isinstance(reader, BillConnector)
+        with lake.commits.delivering(lake.root) if is_bill else nullcontext():
+            return ingest(
+                lake,
+                batches,
+                ingest_id=ingest_id,
+                source=source,
+                detail=detail,
+                refuse_later_run=refuse,
+                refuse_older_attempt=refuse and named,
+                local_clock=reader.has_local_clock(options),
+            )
 
     said: tuple[str, ...] = ()
     read_as = options
@@ -98,13 +108,13 @@ def ingest_file(
                 from steptax.app.bill_deliveries import CHANGED, delivered
 
                 changed_us = detail[CHANGED] = path.stat().st_mtime_ns // 1000
-                batches = delivered(
-                    lake,
-                    source,
-                    batches,
-                    same_month=_same_month(options),
-                    changed_us=changed_us,
-                )
+                same_month = _same_month(options)
+                lost = known(lake, ingest_id).lost
+                # Lines that are put back count as they did: what was said of them is there still.
+                if not lost or any(lies_in("charge_states", name) for name in lost):
+                    batches = delivered(
+                        lake, source, batches, same_month=same_month, changed_us=changed_us
+                    )
             return store(batches, refuse=True)
         except LaterRunError as later:
             if not named or not later.executed or later.is_doubtful:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -15,7 +17,7 @@ NAMES: Final = ("steptax", "authlib", "httpx", "py.warnings")
 FORMATS: Final = ("text", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
 HIDDEN: Final = "[secret]"
-_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
 
 class Redacting(logging.Formatter):
@@ -25,6 +27,11 @@ class Redacting(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self._secrets = sorted({s for s in secrets if s}, key=len, reverse=True)
         self.converter = time.gmtime
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """The line of a record without its traceback: what it says, and what was given as extra."""
+        given = (f" {name}={_word(value)}" for name, value in extra_of(record).items())
+        return super().formatMessage(record) + "".join(given)
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
@@ -48,10 +55,21 @@ class JsonLines(Redacting):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        body |= {k: v for k, v in vars(record).items() if k not in _OWN}
+        body |= extra_of(record)
         if record.exc_info:
             body["error"] = self.formatException(record.exc_info)
         return self.hidden(orjson.dumps(body, default=str).decode())
+
+
+def extra_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What was given with ``extra``, by name."""
+    return {k: v for k, v in vars(record).items() if k not in _OWN}
+
+
+def _word(value: Any) -> str:
+    """A value as one word: a stranger who asks for a path with a line end in it ends no line."""
+    text = str(value)
+    return text if re.fullmatch(r"[!#-~]+", text) else json.dumps(text)
 
 
 def configure(form: str, level: str, secrets: Iterable[str] = ()) -> None:

@@ -20,6 +20,8 @@ from steptax.app.theme import theme_options
 ENTRY = Path(__file__).resolve().parent / "asgi.py"
 HEALTH_PATH = "/_stcore/health"
 PORTS_TRIED = 50
+#: The largest message that is taken from a tab, and that is sent to one; no figure comes near that.
+HEARD_MB, SAID_MB = 3, 20
 
 _OPTIONS = {
     # Starts unattended and tells nobody: no question, no statistics, no links to elsewhere.
@@ -35,10 +37,13 @@ _OPTIONS = {
     # Pages do not change under an installed product; watching them costs processor time.
     "server.fileWatcherType": "none",
     "server.runOnSave": "false",
-    # Nothing is uploaded through the browser, and no figure comes near this.
+    # Nothing is uploaded through the browser; choosing all 5,000 bars of a figure sends 1 MB.
     "server.maxUploadSize": "1",
-    "server.maxMessageSize": "20",
+    "server.maxMessageSize": str(HEARD_MB),
+    "server.maxWidgetStateSize": str(HEARD_MB),
     "logger.level": "warning",
+    # Whom it names is found out by asking a service on the internet, which then knows of us.
+    "logger.hideWelcomeMessage": "true",
     # Widgets are bound to the URL, which sets them before they are drawn, and have defaults too.
     "global.disableWidgetStateDuplicationWarning": "true",
 }
@@ -61,19 +66,31 @@ def server_command(host: str, port: int, access: Path | None = None) -> list[str
     return [sys.executable, "-m", "streamlit", "run", str(ENTRY), *flags]
 
 
+def why_not(host: str, port: int) -> str | None:
+    """Why nothing can listen on ``port`` of ``host``; None where it can."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        # As the server itself does: a port in TIME_WAIT is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
+def address_of(host: str, port: int) -> str:
+    """The address at which this machine reaches a server that listens on ``host``."""
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
+
+
 def free_port(preferred: int, host: str = "127.0.0.1") -> int:
     """``preferred``, or the next port above it on which ``host`` can listen.
 
     Raises UserError when none of the next fifty is free.
     """
     for port in range(preferred, min(preferred + PORTS_TRIED, 65_536)):
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-            # As the server itself does: a port in TIME_WAIT is free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
+        if why_not(host, port) is None:
             return port
     raise UserError(
         f"no port from {preferred} to {preferred + PORTS_TRIED - 1} can be used on {host}",

@@ -27,6 +27,12 @@ class Settings(BaseSettings):
     access: Path | None = Field(
         default=None, description="file with the login and who may see what; none: no login"
     )
+    anyone_may_read: bool = Field(
+        default=False, description="without a login: who reads may change nothing, being anybody"
+    )
+    allow_hosts: str = Field(
+        default="", description="further names of the page server, between commas: of its proxy"
+    )
     log_format: Literal["text", "json"] = Field(
         default="text", description="log lines of the servers: text, or one JSON object a line"
     )

@@ -20,9 +20,9 @@ from steptax.app.errors import InputError, SteptaxError
 from steptax.app.schema import Batch
 from steptax.connectors.base import Connector, Options
 from steptax.connectors.registry import CONNECTORS
-from steptax.connectors.sources import check_file, open_bytes
+from steptax.connectors.sources import Feed, check_file, is_packed, open_bytes
 
-#: Files up to here are tried whole: a JSON document cannot be cut.
+#: Files up to here, unpacked, are tried whole: a JSON document cannot be cut.
 WHOLE_BYTES = 4 << 20
 #: Of longer ones, this much is tried.
 HEAD_BYTES = 128 << 10
@@ -203,7 +203,7 @@ def _beginning(path: Path) -> Iterator[Path]:
     """``path``, or a file of its name with its beginning where it is long."""
     with path.open("rb") as handle:
         is_parquet = handle.read(4) == b"PAR1"
-    if path.stat().st_size <= WHOLE_BYTES:
+    if path.stat().st_size <= WHOLE_BYTES and not _unpacks_to_more(path):
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="steptax-") as folder:
@@ -212,9 +212,17 @@ def _beginning(path: Path) -> Iterator[Path]:
             _first_rows(path, sample)
         else:
             with open_bytes(path) as handle:
-                head = handle.read(HEAD_BYTES)
+                head = Feed(handle).read(HEAD_BYTES)
             sample.write_bytes(head[: head.rfind(b"\n") + 1] or head)
         yield sample
+
+
+def _unpacks_to_more(path: Path) -> bool:
+    """Whether a packed file holds more than is tried whole: it may be a thousand times its size."""
+    if not is_packed(path):
+        return False
+    with open_bytes(path) as handle:
+        return len(Feed(handle).read(WHOLE_BYTES + 1)) > WHOLE_BYTES
 
 
 def _first_rows(path: Path, sample: Path) -> None:

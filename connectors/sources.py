@@ -23,6 +23,8 @@ BLOCK_BYTES = 4 << 20
 HEAD_BYTES = 256 << 10
 #: A longer line is no record of any source we read.
 LINE_BYTES = 1 << 20
+#: So far the end of such a line is looked for.
+SKIPPED_BYTES = 256 << 20
 _GZIP = b"\x1f\x8b"
 _OTHER_MAGIC = (
     (b"PK\x03\x04", "a ZIP archive", "unpack it first"),
@@ -256,9 +258,18 @@ class Feed:
         return b"".join(parts)
 
     def skip_line(self, size: int) -> bytes:
-        """Read on to the next line end and give what was read beyond it."""
+        """Read on to the next line end and give what was read beyond it.
+
+        What goes on for much longer than any line is no text, and is not read to its end.
+        """
+        left = SKIPPED_BYTES
         while not self.ended:
-            _, found, rest = self.read(size).partition(b"\n")
+            data = self.read(size)
+            _, found, rest = data.partition(b"\n")
             if found:
                 return rest
+            left -= len(data)
+            if left <= 0:
+                self.ended = True
+                self.fault = f"it is no text: no line end within {SKIPPED_BYTES:,} bytes"
         return b""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from steptax.app.errors import InputError
+from steptax.connectors.base import Connector, Options, RawChunk
 from steptax.connectors.sources import blocks, open_bytes
 
 #: Scalars of a million steps, or all dumps of a rank; more is no file of these kinds.
@@ -128,3 +129,11 @@ def numbered(text: str) -> Iterator[tuple[int, str]]:
 
 #: No line that these tools print is longer; patterns are not tried on one that is.
 LINE_CHARACTERS = 4096
+
+
+class WholeFileConnector(Connector):
+    """A source that is one file and is read in one stretch: a ``Whole``."""
+
+    def fetch(self, source: Path, options: Options) -> Iterator[RawChunk]:
+        """The whole file."""
+        yield RawChunk(str(source), 1, read_whole(source, by_folder=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from steptax.app.access import ANYONE, Access, AccessDeniedError, NotLoggedInError
+from steptax.app.access import ANY_READER, ANYONE, Access, AccessDeniedError, NotLoggedInError
 from steptax.pages import parts, reader
 
 
@@ -22,7 +22,7 @@ def gate() -> Access | None:
 
 def who(access: Access) -> None:
     """Under a page: who is reading it, as what, and the way out."""
-    if access is ANYONE:
+    if access in (ANYONE, ANY_READER):
         return
     seen = "every team" if access.teams is None else ", ".join(sorted(access.teams))
     with st.container(horizontal=True, key="who", vertical_alignment="center"):
@@ -34,7 +34,8 @@ def _ask(problem: NotLoggedInError) -> None:
     with st.container(key="login", border=True):
         st.header("Log in")
         st.markdown(parts.plain(f"Steptax shows its pages to people it knows: {problem.message}."))
-        st.button("Log in", on_click=_begin, type="primary", key="log_in")
+        # White on the light blue of the dark screen would be too pale to read.
+        st.button("Log in", on_click=_begin, key="log_in")
 
 
 def _begin() -> None:

@@ -34,7 +34,7 @@ def draw() -> None:
         for key, usual in ((state.BY, "team"), (state.DENOMINATOR, "paid"), (state.ZONE, "UTC"))
     )
     first, last = (day if isinstance(day := chosen.get(key), date) else None for key in _DAYS)
-    price, served_at = state.read().price, _served_at("")
+    price, served_at = state.read().price, where_served("")
 
     def report(seen: Workspace) -> Report:
         return executive_report(
@@ -53,7 +53,7 @@ def draw() -> None:
 
 def draw_fleet(only: FleetFilter) -> None:
     """The fleet, of the jobs that are chosen: a button per format."""
-    price, served_at = state.read().price, _served_at("/fleet")
+    price, served_at = state.read().price, where_served("/fleet")
 
     def report(seen: Workspace) -> Report:
         return fleet_report(seen, price=price, only=only, base_url=served_at)
@@ -80,7 +80,7 @@ def _buttons(name: str, about: str, report: Callable[[Workspace], Report]) -> No
     st.caption(f"By mail or from cron: steptax report {name} --to-mail CHANNEL")
 
 
-def _served_at(path: str) -> str | None:
+def where_served(path: str) -> str | None:
     """Where the pages are served, from that of the page at ``path``; None where nobody knows."""
     parsed = urlsplit(st.context.url or "")
     own = parsed.path.rstrip("/").removesuffix(path)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from steptax.app.access import AccessDeniedError
-from steptax.app.errors import NotFoundError
+from steptax.app.errors import NotFoundError, disk_error
 from steptax.app.settings import Settings, current_settings
 from steptax.app.views.alert_list import alert_rows
 from steptax.app.views.bill.record import RecordView, record_view
@@ -44,6 +44,7 @@ from steptax.app.views.health_models import HealthView
 from steptax.app.views.job.detector_score import DetectorScore, detector_score
 from steptax.app.views.job.history import HistoryView, history_view
 from steptax.app.views.job.models import JobView, StepTimeline
+from steptax.app.views.job.newest import NewestStep, newest_step
 from steptax.app.views.job.quiet_failures import QuietFailures, quiet_failures
 from steptax.app.views.job.view import job_view, step_timeline
 from steptax.app.views.kept import Latest
@@ -58,8 +59,16 @@ from steptax.app.views.workspace import Workspace, open_workspace
 from steptax.pages import reader
 from steptax.pages.state import Selection
 
+NEWEST_EVERY_S = 1
+"""Period of the line that tells the newest step of a running job."""
+
 LIVE_EVERY_S = 2
 """Period of a live page. Faster ones pile up in a browser that draws more slowly."""
+
+BIG_LIVE_EVERY_S = 5
+"""The same of a window of many rows, of which all that is said takes a second to work out."""
+
+_BIG_CELLS = 100_000
 
 COLLECTIVES_EVERY_S = 60
 """How old what is said of a running job's collectives may be: they change with every step."""
@@ -79,8 +88,11 @@ T = TypeVar("T")
 _BILLED = ("events", "charges", "charge_states", "prices", "device_samples")
 
 
-#: Of a running job the newest view serves all who watch it.
-_job_views = Latest[JobView](16, lambda view: view.coverage.is_live, LIVE_EVERY_S)
+#: Of a running job the newest view serves all who watch it; a slow one is made beside them.
+_job_views = Latest[JobView](
+    16, lambda view: view.coverage.is_live, LIVE_EVERY_S, rest=2.0, beside=True
+)
+_newest = Latest[NewestStep](16, lambda _: True, NEWEST_EVERY_S)
 #: What is said of all jobs, which change while any of them runs: the newest of each question. What
 #: depends on the clock beside the data (silent sources, error budgets) is five minutes old at most.
 _executive_views = Latest[ExecutiveView](16, lambda _: True, _REVIEW_EVERY_S)
@@ -110,6 +122,11 @@ def workspace() -> Workspace:
     return _workspace(str(settings().lake), None if teams is None else tuple(sorted(teams)))
 
 
+def lake_told() -> str | None:
+    """Where the lake is, for who runs it: nobody else is told about this machine."""
+    return str(settings().lake) if reader.current().may_manage() else None
+
+
 def price_note(price: Decimal | None) -> str | None:
     """Who set the price: the installation says so itself, for its own price only."""
     told = settings()
@@ -125,6 +142,20 @@ def job(selection: Selection, job_id: str) -> JobView:
         "-".join((ws.version(job_id), neighbours_version(ws, job_id), price_version(ws))),
         lambda: job_view(ws, job_id, price=price, price_note=note, last_steps=selection.last_steps),
     )
+
+
+def live_every_s(view: JobView) -> int:
+    """How often a page of the running job of ``view`` is drawn anew, in seconds."""
+    cells = view.coverage.steps_total * view.coverage.ranks_expected
+    return LIVE_EVERY_S if cells < _BIG_CELLS else BIG_LIVE_EVERY_S
+
+
+def newest(selection: Selection, job_id: str) -> NewestStep:
+    """The newest step of a running job; its view is kept young on the way."""
+    ws = workspace()
+    view = job(selection, job_id)
+    version = ws.lake.version("steps", job_id)
+    return _newest.get((ws.key, job_id), version, lambda: newest_step(ws, view))
 
 
 def timeline(view: JobView, step: int, ranks: tuple[int, ...]) -> StepTimeline:
@@ -327,7 +358,10 @@ def budget(scope: str, period: str | None, price: Decimal | None) -> BudgetView:
 def set_budget(**entry: Any) -> None:
     """Store a budget; UserError says what is wrong with it, or that the reader may not."""
     reader.current().check_budget(str(entry["scope"]))
-    store_budget(workspace(), **entry)
+    try:
+        store_budget(workspace(), **entry)
+    except OSError as error:
+        raise disk_error(error) or error from error
 
 
 def health() -> HealthView:

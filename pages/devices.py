@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from steptax.app.charts.devices import devices_table
 from steptax.app.errors import NotFoundError
-from steptax.app.views.devices.text import TITLE, coverage, lines, notes, verdict
+from steptax.app.views.devices.text import TITLE, coverage, lines, notes, pointer, verdict
 from steptax.app.views.devices.view import DevicesView
 from steptax.pages import data, frame, parts, state
 
@@ -31,7 +31,7 @@ def draw(job_id: str, top: DeltaGenerator, *, is_live: bool) -> None:
         return
     view = _section(job_id, False)
     if view is not None and view.known:
-        _point(top, verdict(view))
+        _point(top, pointer(view))
 
 
 def _point(top: DeltaGenerator, text: str) -> None:
@@ -47,10 +47,10 @@ def _section(job_id: str, is_live: bool) -> DevicesView | None:
             st.caption(parts.plain(f"{problem.message}. What to do: {problem.hint}"))
             return None
         with st.container(key="devices_verdict"):
-            st.markdown(f"**{parts.plain(verdict(view))}**")
+            # A device that is out of line stands in a line of its own, with its place.
+            said = lines(view)[:_LINES] or (verdict(view),)
+            st.markdown("\n".join(f"- **{parts.plain(line)}**" for line in said))
         st.caption(parts.plain(coverage(view)))
-        if said := lines(view)[:_LINES]:
-            st.markdown("\n".join(f"- {parts.plain(line)}" for line in said))
         parts.notes(notes(view), "devices_notes")
         if view.known:
             parts.rows("devices", devices_table(view))

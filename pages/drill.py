@@ -5,18 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from steptax.app.charts import job_tables as tables
-from steptax.app.charts.focus import focus, time_unit, timeline_ranks
-from steptax.app.charts.heatmap import (
-    cell_at,
-    fit,
-    heat_figure,
-    heat_note,
-    worst_in_box,
-)
+from steptax.app.charts.focus import focus, job_time_unit, timeline_ranks
 from steptax.app.charts.series import loss_figure, step_figure
 from steptax.app.charts.timeline import timeline_figure
 from steptax.app.views.job.models import JobView
-from steptax.pages import bridge, data, frame, parts, stage_grid, state
+from steptax.pages import data, frame, heat, parts, stage_grid, state
 from steptax.pages.drawn import drawn
 
 
@@ -30,7 +23,7 @@ def draw(view: JobView, budget_bytes: int) -> None:
     rank, step = _focus(view)
     left, right = st.columns([3, 2], gap="medium")
     with left:
-        _heat(view, rank, step, budget_bytes)
+        heat.draw(view, rank, step, budget_bytes)
     with right:
         _ranks(view)
     with st.container():
@@ -39,7 +32,7 @@ def draw(view: JobView, budget_bytes: int) -> None:
         _series(view, step)
     with st.container():
         if view.grid is not None:
-            stage_grid.draw(view.grid, time_unit(view))
+            stage_grid.draw(view.grid, job_time_unit(view))
 
 
 def _focus(view: JobView) -> tuple[int | None, int]:
@@ -64,39 +57,6 @@ def _field(title: str, key: str, shown: int | None) -> int | None:
     )
 
 
-def _heat(view: JobView, rank: int | None, step: int, budget_bytes: int) -> None:
-    unit = time_unit(view)
-    heat, series = drawn(view, fit, view.heat, budget_bytes, unit), view.series
-
-    # A tab keeps what it can call: not the view, which has figures and all else.
-    def choose_cell(row: int, column: int) -> None:
-        state.choose_cell(*cell_at(heat, series, row, column))
-
-    def choose_box() -> None:
-        box = state.selected_box("heat")
-        if box is not None:
-            choose_cell(*worst_in_box(heat, *box))
-
-    parts.figure(
-        "heat",
-        drawn(
-            view,
-            heat_figure,
-            heat,
-            parts.palette(),
-            chosen=(rank, step),
-            budget_bytes=budget_bytes,
-            unit=unit,
-        ),
-        lambda: tables.heat_table(view.heat, unit),
-        alt=f"Heat map of excess work by rank and step. {view.card.sentence}",
-        on_select=choose_box,
-    )
-    bridge.on_cell("heat", choose_cell)
-    if note := heat_note(heat):
-        st.caption(note)
-
-
 def _ranks(view: JobView) -> None:
     ranks = [row.rank for row in view.ranks]
 
@@ -114,7 +74,7 @@ def _ranks(view: JobView) -> None:
 
 def _step(view: JobView, rank: int | None, step: int) -> None:
     parts.section(f"Step {step}, rank by rank")
-    unit = time_unit(view)
+    unit = job_time_unit(view)
     with frame.guarded():
         timeline = data.timeline(view, step, timeline_ranks(view, rank))
         parts.figure(
@@ -129,7 +89,7 @@ def _step(view: JobView, rank: int | None, step: int) -> None:
 
 def _series(view: JobView, step: int) -> None:
     parts.section("Step by step")
-    series, unit = view.series, time_unit(view)
+    series, unit = view.series, job_time_unit(view)
     parts.figure(
         "series",
         drawn(view, step_figure, series, parts.palette(), chosen_step=step, unit=unit),

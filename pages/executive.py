@@ -14,7 +14,7 @@ from steptax.app.charts.review import bucket_table
 from steptax.app.charts.tables import Table
 from steptax.app.charts.waterfall import units_of, waterfall_figure
 from steptax.app.errors import SteptaxError
-from steptax.app.views.bill.ledger import bill_lines
+from steptax.app.views.bill.ledger import bill_lines, bill_note
 from steptax.app.views.fleet import bucket_jobs
 from steptax.app.views.models import LedgerLine
 from steptax.app.views.review.executive_models import ExecutiveView
@@ -76,12 +76,13 @@ def _ledger(view: ExecutiveView, first: date | None, last: date | None) -> None:
         )
         lines = ledgers[name or known[0]]
         unit = parts.unit_choice(units_of(lines))
+    said = note if lines is whole else view.ledger_note
     titles = {line.title: line.bucket for line in lines}
     parts.figure(
         "ledger",
         waterfall_figure(lines, unit, parts.palette()),
         lambda: ledger_table(lines),
-        alt=f"Waterfall from what was paid to what was useful. {view.sentence}",
+        alt=f"Waterfall from what was paid to what was useful. {said}",
         on_select=lambda: bucket.choose_by(BUCKET, "ledger", lambda p: titles.get(str(p.get("y")))),
         select="points",
     )
@@ -91,7 +92,7 @@ def _ledger(view: ExecutiveView, first: date | None, last: date | None) -> None:
         {line.bucket: line.title for line in lines if line.gpu_seconds},
         lambda name: _behind(view, name, first, last, is_whole=lines is whole),
     )
-    st.caption(parts.plain(note if lines is whole else view.ledger_note))
+    st.caption(parts.plain(said))
     if not view.ledger:
         st.caption(parts.plain(view.ledger_note))
 
@@ -116,7 +117,7 @@ def _whole_bill(first: date | None, last: date | None) -> tuple[tuple[LedgerLine
         bill = data.whole_bill(*whole_bill.chosen(), state.read().price, first, last)
     except SteptaxError:
         return (), ""
-    return bill_lines(bill), bill.sentence
+    return bill_lines(bill), bill_note(bill)
 
 
 def _jobs(view: ExecutiveView) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from steptax.app.errors import SteptaxError
+from steptax.app.errors import SteptaxError, disk_error
 from steptax.app.first_run import Offer, connect, found_here
 from steptax.pages import data, parts, reader
 
@@ -38,9 +38,10 @@ def draw() -> None:
         st.markdown("Or record it as it trains: three lines in the training loop,")
         st.code(
             "from steptax.connectors.recorder import StepRecorder\n"
-            f"rec = StepRecorder({str(data.settings().lake)!r}, job_id='my-job', rank=rank)\n"
+            f"rec = StepRecorder({data.lake_told() or 'LAKE'!r}, job_id='my-job', rank=rank)\n"
             "with rec.step(step): ...",
             language=None,
+            wrap_lines=True,
         )
     if reader.current().may_manage():
         _on_this_machine()
@@ -52,7 +53,8 @@ def _on_this_machine() -> None:
     if not found:
         st.caption(
             "Looked for NVIDIA devices, Slurm, Prometheus and its exporters on their usual ports, "
-            "lakes, and files of training jobs in the usual folders: there is none."
+            "lakes, traces and runs of trackers in the usual folders, and into the small logs, "
+            f"tables and JSON files of {Path.cwd()}: there is none."
         )
     for place, offer in enumerate(found):
         _offer(place, offer)
@@ -78,12 +80,17 @@ def _offer(place: int, offer: Offer) -> None:
 
 
 def _connect(offer: Offer) -> None:
+    if not reader.current().may_manage():  # what one was, one need not be any more
+        return
     said = st.session_state.setdefault(_SAID, {})
     with st.spinner("Reading"):
         try:
             said[offer.command] = connect(offer, data.settings().lake)
-        except SteptaxError as problem:
-            said[offer.command] = f"{problem.message}. {problem.hint or ''}".strip()
+        except (SteptaxError, OSError) as problem:
+            found = problem if isinstance(problem, SteptaxError) else disk_error(problem)
+            if found is None:
+                raise
+            said[offer.command] = f"{found.message}. {found.hint or ''}".strip()
 
 
 @st.cache_data(ttl=30, show_spinner="Looking at this machine")

@@ -25,6 +25,8 @@ label:has(input:is([type="checkbox"], [type="radio"]):focus-visible) {
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }
 /* A digit more must not push the page down at each refresh. */
 .st-key-live_sentence h2 { box-sizing: content-box; min-height: 2lh; }
+.st-key-live_coverage { min-height: 2.8rem; }
+.st-key-newest_step { min-height: 1.6rem; font-variant-numeric: tabular-nums; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
 .st-key-kpis, .st-key-kpis_budget, .st-key-bill_numbers {
   display: grid; grid-template-columns: repeat(auto-fit, minmax(148px, 1fr));
@@ -39,6 +41,8 @@ label:has(input:is([type="checkbox"], [type="radio"]):focus-visible) {
 @media (max-width: 640px) {
   .stMainBlockContainer { padding-left: 1rem; padding-right: 1rem; }
   .st-key-live_sentence h2 { min-height: 5lh; }
+  .st-key-live_coverage { min-height: 7rem; }
+  .st-key-newest_step { min-height: 4.8rem; }
   [class*="st-key-bill_choices"] [data-testid="stButtonGroup"] > div { flex-wrap: wrap; }
   [class*="st-key-fold_"] { display: flex; }
   [class*="st-key-folds_"]:has([class*="st-key-fold_"] input:not(:checked))
@@ -97,7 +101,9 @@ def strip(title: str, choices: Choices) -> bool:
                     value=True,
                     key=state.LIVE,
                     bind="query-params",
-                    help=f"Draw anew every {data.LIVE_EVERY_S} s while the job runs.",
+                    help="Draw anew while the job runs: the newest step every second, all that is "
+                    f"said of it every {data.LIVE_EVERY_S} s, or {data.BIG_LIVE_EVERY_S} s where "
+                    "there are many ranks.",
                 )
     has_something = bool(jobs) or not choices.needs_job
     if not has_something and choices.bill_will_do:
@@ -167,9 +173,12 @@ def _price(*, rests: bool = False) -> None:
     )
 
 
-def coverage(text: str) -> None:
-    """What the numbers of the page rest on, in one line."""
-    with st.container(key="coverage"):
+def coverage(text: str, *, live: bool = False) -> None:
+    """What the numbers of the page rest on, in a line; of a ``live`` page it keeps its place."""
+    with (
+        st.container(key="coverage"),
+        st.container(key="live_coverage" if live else "coverage_text"),
+    ):
         st.caption(parts.plain(text))
 
 
@@ -209,13 +218,14 @@ def _jobs() -> list[str]:
 
 
 def _nothing_yet() -> None:
-    lake = data.settings().lake
+    lake = data.lake_told()
     first_run.draw()
 
     @st.fragment(run_every=data.LIVE_EVERY_S)
     def look() -> None:
         if _jobs():
             st.rerun()
-        st.caption(parts.plain(f"Lake: {lake}. This page looks again every 2 seconds."))
+        told = "" if lake is None else f"Lake: {lake}. "
+        st.caption(parts.plain(f"{told}This page looks again every 2 seconds."))
 
     look()

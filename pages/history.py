@@ -8,6 +8,7 @@ from steptax.app.charts.heatmap import fit, heat_figure
 from steptax.app.charts.job_tables import heat_table, history_table, series_table
 from steptax.app.charts.series import step_figure
 from steptax.app.charts.style import PAGE_BYTES
+from steptax.app.charts.times import time_unit
 from steptax.pages import data, frame, parts
 
 
@@ -26,12 +27,13 @@ def draw(job_id: str, *, is_live: bool) -> None:
         if view.note:
             st.caption(parts.plain(f"{view.note[0].upper()}{view.note[1:]}."))
         left, right = st.columns([3, 2], gap="medium")
-        heat = fit(view.heat, PAGE_BYTES, view.unit)
+        unit = time_unit(view.series.duration_ms, view.unit)
+        heat = fit(view.heat, PAGE_BYTES, unit)
         with left:
             parts.figure(
                 "history_heat",
-                heat_figure(heat, parts.palette(), budget_bytes=PAGE_BYTES, unit=view.unit),
-                lambda: heat_table(view.heat, view.unit),
+                heat_figure(heat, parts.palette(), budget_bytes=PAGE_BYTES, unit=unit),
+                lambda: heat_table(view.heat, unit),
                 alt=f"Heat map of excess work over the whole job. {view.sentence}",
             )
         with right:
@@ -39,7 +41,7 @@ def draw(job_id: str, *, is_live: bool) -> None:
             parts.download("history_ranks", lambda: history_table(view))
         parts.figure(
             "history_steps",
-            step_figure(view.series, parts.palette(), unit=view.unit),
-            lambda: series_table(view.series, view.unit),
+            step_figure(view.series, parts.palette(), unit=unit),
+            lambda: series_table(view.series, unit),
             alt="Step time and the longest work of any rank over the whole job.",
         )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import streamlit as st
 
-from steptax.app.charts.card import card_fields
-from steptax.app.charts.job_tables import ledger_table
 from steptax.app.charts.style import LIVE_BYTES, PAGE_BYTES
-from steptax.app.charts.waterfall import units_of, waterfall_figure
-from steptax.app.errors import NotFoundError
-from steptax.app.metrics import METRICS
-from steptax.app.views.job.card_text import card_as_text
+from steptax.app.errors import NotFoundError, SteptaxError
 from steptax.app.views.job.models import JobView
 from steptax.pages import (
     collectives,
@@ -20,6 +17,8 @@ from steptax.pages import (
     frame,
     history,
     job_head,
+    job_parts,
+    newest,
     parts,
     quiet,
     said,
@@ -28,67 +27,62 @@ from steptax.pages import (
     unstepped,
     why,
 )
-from steptax.pages.drawn import drawn
-
-_NUMBERS = (
-    "straggler_tax_ratio",
-    "slowdown_ratio",
-    "persistent_share_ratio",
-    "goodput_ratio",
-    "ettr_ratio",
-    "mfu_ratio",
-    "gpu_hours",
-    "spend_usd",
-    "window_gpu_hours",
-    "window_usd",
-    "recoverable_usd",
-    "unexplained_ratio",
-)
-
-
-_OF_WINDOW = ("window_gpu_hours", "window_usd")
 
 
 def page() -> None:
-    """Draw the page once, and again every two seconds while its job runs."""
+    """Draw the page once, and again every few seconds while its job runs."""
     chosen = state.read()
     if chosen.job_id is None:
         st.info("Choose a job above.")
         return
-    top = st.container()
     try:
-        with st.spinner("Reading the steps of the job"):
-            is_live = data.job(chosen, chosen.job_id).coverage.is_live
+        with parts.reading("Reading the steps of the job"):
+            view = data.job(chosen, chosen.job_id)
     except NotFoundError as problem:
-        unstepped.draw(chosen.job_id, problem, top)
+        unstepped.draw(chosen.job_id, problem)
         frame.wait_for_steps(chosen)
         return
+    is_live = view.coverage.is_live
     live = is_live and chosen.live
-    st.fragment(_body, run_every=data.LIVE_EVERY_S if live else None)(live)
+    every_s = data.live_every_s(view) if live else None
+    st.fragment(_head, run_every=every_s)(live)
+    if live:
+        newest.draw()
+    more = st.container()
+    st.fragment(_body, run_every=every_s)(live)
     history.draw(chosen.job_id, is_live=is_live)
     quiet.draw(chosen.job_id, is_live=is_live)
-    devices.draw(chosen.job_id, top, is_live=is_live)
-    collectives.draw(chosen.job_id, top, is_live=is_live)
+    devices.draw(chosen.job_id, more, is_live=is_live)
+    collectives.draw(chosen.job_id, more, is_live=is_live)
     trace.draw(chosen.job_id, is_live=is_live)
+
+
+def _head(live: bool) -> None:
+    # What cannot be told is told once, by the rest of the page.
+    with contextlib.suppress(SteptaxError), st.container():
+        if live:
+            parts.calm()
+        job_head.draw(_view(live))
+
+
+def _view(live: bool) -> JobView:
+    chosen = state.read()
+    view = data.job(chosen, str(chosen.job_id))
+    if live and not view.coverage.is_live:
+        st.rerun()  # the job ended: draw once more, at rest
+    return view
 
 
 def _body(live: bool) -> None:
     with frame.guarded():
-        chosen = state.read()
-        view = data.job(chosen, str(chosen.job_id))
-        if live and not view.coverage.is_live:
-            st.rerun()  # the job ended: draw once more, at rest
+        view = _view(live)
         # Each part has a place of its own: a banner that comes and goes would otherwise shift what
         # follows it to another place, where the browser would build it anew.
-        with st.container():
-            if live:
-                parts.calm()
-            job_head.draw(view)
         left, right = st.columns([13, 9], gap="medium")
         with left:
-            _card(view)
+            job_parts.card(view)
         with right:
-            _numbers(view)
+            job_parts.numbers(view)
             parts.notes(view.coverage.warnings)
         with st.container():
             why.draw(view)
@@ -98,45 +92,7 @@ def _body(live: bool) -> None:
             has_loss = view.series.loss is not None
             said.printed(view.reports, view.beside, loss_is_drawn=has_loss)
         with st.container():
-            _ledger(view)
-
-
-def _card(view: JobView) -> None:
-    with st.container(key="card", border=True):
-        parts.card(card_fields(view))
-        with st.expander("Copy as text", icon=":material/content_copy:"):
-            st.code(card_as_text(view), language=None, wrap_lines=True)
-        said.others(view)
-
-
-def _numbers(view: JobView) -> None:
-    with st.container(horizontal=True, key="kpis"):
-        for name in filter(view.metrics.__contains__, _NUMBERS):
-            if name in _OF_WINDOW and view.window.is_all:
-                continue  # of the whole job it stands there already
-            parts.number(METRICS[name].title, view.metrics[name], name)
-
-
-def _ledger(view: JobView) -> None:
-    parts.section("Where the paid time went")
-    left, right = st.columns([3, 2], gap="medium")
-    with left:
-        unit = parts.unit_choice(units_of(view.ledger))
-        parts.figure(
-            "ledger",
-            drawn(view, waterfall_figure, view.ledger, unit, parts.palette()),
-            lambda: ledger_table(view.ledger),
-            alt=f"Waterfall from paid time to the ranks' own computing. {view.ledger_note}",
-        )
-    with right:
-        parts.rows("ledger_lines", ledger_table(view.ledger))
-    st.caption(parts.plain(view.ledger_note))
-    parts.section("The whole job, from its allocation on")
-    if view.bill.lines:
-        parts.rows("bill", ledger_table(view.bill.lines))
-        parts.download("bill", lambda: ledger_table(view.bill.lines))
-    for text in (view.bill.note, *view.bill.findings):
-        st.caption(parts.plain(text))
+            job_parts.ledger(view)
 
 
 if __name__ == "__main__":

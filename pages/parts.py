@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import streamlit as st
@@ -20,6 +21,7 @@ from steptax.pages import reader, replaced, state
 
 _TABLE_LIMIT = 1_000
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~$:&])")
+_WITHIN = re.compile(r"([\\`*_\[\]<>~$:])")
 #: Where Markdown makes a link of what nobody wrote as one: an address in the name of a job.
 _ADDRESS = re.compile(r"(https?:|www|@)(?=\S)", re.IGNORECASE)
 
@@ -35,6 +37,15 @@ def plain(text: str) -> str:
     An address in it is text and no link, by a mark of no width that stands in it.
     """
     return _SPECIAL.sub(r"\\\1", _ADDRESS.sub("\\1\N{WORD JOINER}", text))
+
+
+def name(text: str) -> str:
+    """``text`` as the name of a number or a choice, of which what reads a page aloud makes a word.
+
+    That is told every sign, also one that only keeps another from meaning something: so no more of
+    them than have a meaning within a line.
+    """
+    return _WITHIN.sub(r"\\\1", text)
 
 
 def file_word(text: str) -> str:
@@ -179,7 +190,7 @@ def number(
     """
     with st.container(key=f"kpi_{metric_id}", gap=None, border=True):
         st.metric(
-            plain(title),
+            name(title),
             plain(value_text(measure, title)),
             help=paragraphs(about_text(measure, metric_id, *about)),
             chart_data=list(spark) or None,
@@ -192,6 +203,15 @@ def paragraphs(text: str) -> str:
     return "\n\n".join(plain(part) for part in text.split("\n\n"))
 
 
+@contextlib.contextmanager
+def reading(text: str) -> Iterator[None]:
+    """``text``, and grey where the page will be, for as long as its numbers are worked out."""
+    # At one place of a page there is one sign of this kind.
+    words, below = st.container(), st.container()
+    with words, st.spinner(text), below, st.skeleton(height=_PAGE_PX):
+        yield
+
+
 def calm() -> None:
     """Hide the sign that the page is at work: on a live page it would blink with every refresh."""
     st.html('<style>[data-testid="stStatusWidget"] { display: none; }</style>')
@@ -199,11 +219,11 @@ def calm() -> None:
 
 def error(problem: SteptaxError, key: str = "problem") -> None:
     """What went wrong, where, and what to do; never a traceback. ``key`` is once on a page."""
-    text = f"**{plain(problem.message)}**"
+    text = f"**{plain(reader.told(problem.message))}**"
     if problem.where:
-        text += f"  \n{plain(problem.where)}"
+        text += f"  \n{plain(reader.told(problem.where))}"
     if problem.hint:
-        text += f"  \nWhat to do: {plain(problem.hint)}"
+        text += f"  \nWhat to do: {plain(reader.told(problem.hint))}"
     with st.container(key=key):
         st.error(text, icon=":material/error:")
 
@@ -238,6 +258,8 @@ def _column_config(table: Table) -> dict[str, Any]:
     return config
 
 
+#: About what the sentence and the numbers of a page need.
+_PAGE_PX = 420
 _NUMBER_PX = 96
 #: A letter of a heading, and what stands around it.
 _LETTER_PX, _HEAD_PX = 7, 26

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import streamlit as st
 
-from steptax.app.access import ANYONE, Access, AccessRules, read_rules
+from steptax.app.access import ANY_READER, ANYONE, Access, AccessDeniedError, live_rules
 from steptax.app.handed import HANDED
 from steptax.app.settings import current_settings
 
@@ -22,12 +21,24 @@ def current() -> Access:
     NotLoggedInError or AccessDeniedError where nothing may be shown; also where nobody knows who
     asks, as outside of a run of a page.
     """
-    path = current_settings().access
-    if path is None:
-        return ANYONE
-    # Read anew when it changes: a grant that is taken away is gone with the next run of a page.
-    rules = _rules(str(path), path.stat().st_mtime_ns if path.exists() else 0)
-    return rules.access_of(st.user.to_dict(), now_s=time.time())
+    told = current_settings()
+    if told.access is None:
+        return ANY_READER if told.anyone_may_read else ANYONE
+    return live_rules(told.access).now().access_of(st.user.to_dict(), now_s=time.time())
+
+
+def told(text: str) -> str:
+    """``text`` for the reader of this run: where the lake is is for whoever runs it alone."""
+    try:
+        if current().may_manage():
+            return text
+    except AccessDeniedError:
+        pass
+    lake = current_settings().lake
+    # A path has one of the two slashes of an address.
+    for place in (str(lake).replace(":/", "://", 1), str(lake.resolve()), str(lake)):
+        text = text.replace(place, "the lake")
+    return text
 
 
 def file_for(make: Callable[[], bytes | str]) -> Callable[[], bytes | str]:
@@ -43,8 +54,3 @@ def file_for(make: Callable[[], bytes | str]) -> Callable[[], bytes | str]:
         return content
 
     return made
-
-
-@st.cache_resource(max_entries=2, show_spinner=False)
-def _rules(path: str, changed_ns: int) -> AccessRules:
-    return read_rules(Path(path))

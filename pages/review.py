@@ -18,7 +18,7 @@ from steptax.app.charts.review import (
     weeks_figure,
     weeks_table,
 )
-from steptax.app.format import format_value
+from steptax.app.format import format_interval, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.report.links import COMPARISONS, OWN_DAYS
 from steptax.app.views.review.executive_models import ExecutiveView
@@ -59,7 +59,8 @@ def period() -> tuple[date | None, date | None, str]:
             list(COMPARISONS),
             key=COMPARE,
             bind="query-params",
-            help="Without days the newest four weeks are compared.",
+            help="Without days the newest four weeks are compared, or as many as the record has "
+            "twice.",
             width=190,
         )
         how = COMPARISONS[chosen or "days before"]
@@ -120,7 +121,9 @@ def cards(view: ExecutiveView) -> None:
     if view.compared:
         told = f"Changes are of the {view.compared}. Small lines: by week."
         untold = [
-            card.title for card in view.cards if card.delta and card.delta.change.value is None
+            card.title
+            for card in view.cards
+            if card.delta and None in (card.delta.now.value, card.delta.before.value)
         ]
         if untold:
             told += f" Unknown now or then, so without a change: {', '.join(untold)}."
@@ -132,15 +135,22 @@ def _card(card: ReviewCard) -> None:
         delta, colour, said = _delta(card)
         known = [value for value in card.spark if value is not None]
         st.metric(
-            parts.plain(card.title),
+            parts.name(card.title),
             parts.plain(value_text(card.measure, card.title)),
             delta=delta,
             delta_color=colour,
             help=parts.paragraphs(about_text(card.measure, card.metric_id, card.about)),
             chart_data=known if len(known) >= 2 else None,
         )
-        why = () if card.measure.value is not None else (basis_text(card.measure),)
-        lines = [*why, *([said] if said else []), *card.details, *card.measure.warnings]
+        interval = format_interval(card.measure)
+        why = (basis_text(card.measure),) if card.measure.value is None else ()
+        lines = [
+            *why,
+            *([interval] if interval else []),
+            *([said] if said else []),
+            *card.details,
+            *card.measure.warnings,
+        ]
         if lines:
             st.caption("  \n".join(parts.plain(line) for line in lines))
         _open(card.link, f"open_{card.metric_id}")
@@ -151,11 +161,13 @@ def _delta(card: ReviewCard) -> tuple[str | None, Any, str]:
     found = card.delta
     if found is None or card.measure.value is None:
         return None, "off", ""  # why the value is not known stands there already
-    if found.change.value is None:
+    if found.before.value is None or found.now.value is None:
         return None, "off", ""  # said once for all such cards, under them
+    if found.change.value is None:
+        return None, "off", found.change.reason or ""
     text = change_text(found)
-    if text == "level":
-        return None, "off", f"level, {found.against}"
+    if text == "level" or found.change.sign_is_open:
+        return None, "off", f"{text}, {found.against}"
     good = {"up": "normal", "down": "inverse", "none": "off"}
     colour = good[METRICS[card.metric_id].good_direction]
     return text, colour, found.against

@@ -19,6 +19,7 @@ RANK: Final = "rank"
 STEP: Final = "step"
 LIVE: Final = "live"
 UNIT: Final = "unit"
+CELLS: Final = "cells"
 
 # What-if of one job. Whether it is shown has two keys, since it has two defaults.
 TRACE: Final = "whatif"
@@ -92,8 +93,12 @@ def job_options(job_ids: Sequence[str]) -> list[str]:
 
 
 def choose_job(job_id: str) -> None:
-    """Go to another job; rank, step and fixes belonged to the one before. Only from a callback."""
+    """Go to another job, over all its steps: the amounts that lead to it are of all of them.
+
+    Rank, step and fixes belonged to the job before. Only from a callback.
+    """
     st.session_state[JOB] = job_id
+    st.session_state[WINDOW] = WINDOWS[-1]
     for key in (RANK, STEP):
         if key in st.session_state:
             st.session_state[key] = None

@@ -103,7 +103,7 @@ def _answer(view: TraceView) -> None:
         parts.number("S, estimated" if is_estimate else "S", slowdown, "trace_S", _S_HELP)
         parts.number("Step", view.step_ms, "trace_step", "mean step", help_of("step_ms") or "")
         parts.number("Ideal step", view.ideal_step_ms, "trace_ideal", _IDEAL_HELP)
-        parts.number("Comes back", worth.usd_per_day, "trace_usd", view.price.basis)
+        parts.number("Waste per day", worth.usd_per_day, "trace_usd", view.price.basis)
         parts.number("GPU-hours/day", worth.gpu_hours_per_day, "trace_hours", _HOURS_HELP)
         if not is_estimate:
             parts.number("Slowest few ranks", view.M_W, "trace_M_W", _MW_HELP)

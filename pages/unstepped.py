@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from steptax.app.charts.job_tables import ledger_table
 from steptax.app.errors import NotFoundError
@@ -15,8 +14,9 @@ from steptax.pages import collectives, data, devices, frame, history, parts, sai
 _NUMBERS = ("gpu_hours", "spend_usd", "scheduling_ratio", "goodput_ratio")
 
 
-def draw(job_id: str, problem: NotFoundError, top: DeltaGenerator) -> None:
+def draw(job_id: str, problem: NotFoundError) -> None:
     """The job's bill, what others say of it, its collectives; where nothing is, the problem."""
+    top = st.container()
     with frame.guarded("no_lake"):
         reports, record = data.reports(job_id), data.record(job_id, state.read().price)
         is_known = not reports.is_empty or bool(record.bill.lines)

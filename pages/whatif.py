@@ -67,7 +67,7 @@ def page() -> None:
 def _choose(chosen: state.Selection) -> tuple[str, JobInputs | None, bool]:
     """Calculator, the job's measurements where asked for, whether its trace answers too."""
     titles = calculator_titles()
-    whatif_state.start_with_calculator(list(titles))
+    whatif_state.start_with_calculator(list(titles), lambda: whatif_data.first(chosen))
     with st.container(horizontal=True, key="whatif_choice", vertical_alignment="bottom"):
         name = st.selectbox(
             "Calculator",

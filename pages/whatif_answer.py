@@ -8,16 +8,15 @@ from steptax.app.charts import whatif_tables as tables
 from steptax.app.charts.card import Field, value_text
 from steptax.app.charts.whatif_figures import answer_figures
 from steptax.app.format import format_interval
-from steptax.app.views.whatif.models import Answer, Origin, WhatIfView
+from steptax.app.views.whatif.models import Answer, WhatIfView
+from steptax.app.views.whatif.words import invented_text
 from steptax.pages import parts, state, whatif_state
 
 
 def say(view: WhatIfView) -> None:
     """The answer in one sentence, or which inputs it needs."""
     if view.answer is not None:
-        # A number that nobody measured or typed is no news of a job.
-        invented = any(field.origin is Origin.EXAMPLE for field in view.fields)
-        parts.sentence(f"{'Example: ' if invented else ''}{view.answer.sentence}")
+        parts.sentence(f"{invented_text(view.fields)}{view.answer.sentence}")
         return
     lacking = "  \n".join(
         f"**{parts.plain(field.label)}** · {parts.plain(field.origin_text)}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from steptax.app.errors import NotFoundError
+import contextlib
+
+from steptax.app.errors import NotFoundError, SteptaxError
 from steptax.app.views.kept import Latest
 from steptax.app.views.pricing.of_job import price_version
 from steptax.app.views.trace.apply import with_trace
 from steptax.app.views.whatif.job import JobInputs, job_inputs
-from steptax.pages import data, trace_data
+from steptax.app.views.whatif.view import first_calculator
+from steptax.pages import data, trace_data, whatif_state
 from steptax.pages.state import Selection
 
 _inputs = Latest[JobInputs](8)
@@ -28,6 +31,15 @@ def inputs(chosen: Selection, job_id: str) -> JobInputs:
     if not trace_data.has_operations(job_id):
         return found
     return with_trace(found, trace_data.trace(chosen, job_id)[0])
+
+
+def first(chosen: Selection) -> str:
+    """The calculator that is opened on where none is named."""
+    job_id = chosen.job_id
+    if job_id is not None and whatif_state.starts_from_job() and has_steps(job_id):
+        with contextlib.suppress(SteptaxError):  # told once, where the inputs are read
+            return first_calculator(inputs(chosen, job_id))
+    return first_calculator(None)
 
 
 def has_steps(job_id: str | None) -> bool:

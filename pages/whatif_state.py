@@ -7,7 +7,7 @@ two calculators never meet; ``from_job`` starts from the chosen job's own measur
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode
 
@@ -27,11 +27,17 @@ def input_key(calculator: str, parameter: str) -> str:
     return f"{calculator}.{parameter}"
 
 
-def start_with_calculator(names: Sequence[str]) -> None:
-    """Choose what the URL names, else the first; a name that does not exist is ignored."""
+def start_with_calculator(names: Sequence[str], first: Callable[[], str]) -> None:
+    """Choose what the URL names, else what ``first`` says; a name that is none is ignored."""
     if CHOICE not in st.session_state:
         named = st.query_params.get(CALC)
-        st.session_state[CHOICE] = named if named in names else names[0]
+        st.session_state[CHOICE] = named if named in names else first()
+
+
+def starts_from_job() -> bool:
+    """Whether the job chosen fills the inputs, as far as is said before its switch is drawn."""
+    held = st.session_state.get(FROM_JOB)
+    return st.query_params.get(FROM_JOB) != "false" if held is None else bool(held)
 
 
 def keep_calculator(name: str) -> None:

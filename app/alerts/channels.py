@@ -16,6 +16,7 @@ from steptax.app.alerts.rules import BURNS, Email, Webhook, secret
 from steptax.app.compute.alerting import US_PER_S, Change
 from steptax.app.errors import SteptaxError
 from steptax.app.format import format_moment
+from steptax.app.printable import printable
 
 TIMEOUT_S = 20.0
 _SYMBOLS = {"info": "i", "warning": "!", "critical": "!!"}
@@ -56,7 +57,7 @@ def text_of(message: Message) -> str:
         ]
     else:
         lines = [message.text, f"since {format_moment(message.fired_us)}"]
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def body_of(message: Message) -> dict[str, Any]:

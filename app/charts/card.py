@@ -8,6 +8,7 @@ from steptax.app.compute.measure import Measure
 from steptax.app.format import format_count, format_interval, format_value
 from steptax.app.metrics import help_of
 from steptax.app.views.job.models import NO_GROUP, Card, JobView
+from steptax.app.views.pricing.given import price_brief
 
 _LISTED = 6
 
@@ -126,14 +127,18 @@ def _measure(key: str, label: str, measure: Measure, metric_id: str, detail: str
 def _costs(view: JobView) -> list[Field]:
     card = view.card
     per_day, per_hour = card.cost_per_day_usd, card.cost_per_hour_usd
-    field = _measure("cost", "costs", per_day, "recoverable_usd_per_day", view.price.basis)
+    if per_day.value == 0 and per_day.warnings:
+        said = f"nothing: {per_day.warnings[0]}"
+        return [Field("cost", "costs", said, "", help_of("recoverable_usd_per_day"))]
+    at = price_brief(view.price)  # who says so stands under the sentence of the page
+    field = _measure("cost", "costs", per_day, "recoverable_usd_per_day", at)
     if per_hour.value is None or per_day.value is None:
         return [field]
     window = card.cost_window_usd
     parts = [value_text(per_hour)]
     if window.value is not None:
         parts.append(f"{value_text(window)} in this window")
-    return [Field("cost", "costs", field.text, " · ".join([*parts, view.price.basis]), field.help)]
+    return [Field("cost", "costs", field.text, " · ".join([*parts, at]), field.help)]
 
 
 def _since(card: Card) -> tuple[Field, ...]:

@@ -25,6 +25,10 @@ BillUnit = Literal["cost", "%", "GPU-hours"]
 MAX_BARS = 20
 _S_PER_HOUR = 3600.0
 _PERIODS = ("month", "day")
+NUMBER_HELP = (
+    "where on the way of a paid GPU-second: 0 held by no job, 1 to 3 before the steps, 4 to 6 "
+    "between them, 7 to 13 within them; several at once where nothing tells them apart"
+)
 
 # A colour for each kind of loss, a pattern for each bucket inside of it.
 _LOOKS: dict[str, tuple[str, str]] = {
@@ -75,7 +79,7 @@ def bill_figure(view: FleetBill, unit: BillUnit, palette: Palette) -> go.Figure:
         values = [value for value, _ in parts]
         said = [text for _, text in parts]
         line = next(x for own in groups for g in own for x in g.lines if x.bucket == bucket)
-        title = f"{line.number} {line.title}"
+        title = line.title
         figure.add_trace(
             go.Bar(
                 x=names if is_time else values,
@@ -167,7 +171,7 @@ def bill_table(view: FleetBill) -> Table:
     """Every group with every bucket, one row each: the unknown ones too, with their reason."""
     columns = (
         Column("group", view.by, "text"),
-        Column("number", "no.", "text"),
+        Column("number", "place", "text", NUMBER_HELP),
         Column("bucket", "bucket", "text"),
         Column("gpu_hours", "GPU-hours", "number"),
         Column("share", f"of {view.denominator}", "ratio", f"share of {view.denominator_text}"),

@@ -11,7 +11,7 @@ from steptax.app.compute.measure import Measure
 from steptax.app.compute.spend.burn import FAST, SLOW
 from steptax.app.format import format_count, format_value
 from steptax.app.views.fleet.models import Capacity, FleetView, Places
-from steptax.app.views.review.burn_words import burn_note, hours_text
+from steptax.app.views.review.burn_words import burn_note, error_budget_text, hours_text
 from steptax.app.words import count_text
 
 _SUMS = {"jobs": "jobs", "gpu_hours": "GPU-hours", "usd": "USD"}
@@ -19,7 +19,7 @@ _US_PER_HOUR = "mean time between failures of a job, h"
 
 
 def losses_table(view: FleetView) -> Table:
-    """What the fleet loses, costliest first."""
+    """What breaks, costliest first, and last what nobody held."""
     columns = (
         Column("what", "what", "text", width_px=240),
         Column("gpu_hours", "GPU-hours", "number"),
@@ -256,7 +256,8 @@ def spread_table(spread: Spread, title: str) -> Table:
     ]
     unknown = f", unknown of {spread.unknown:,}" if spread.unknown else ""
     note = f"{count_text(spread.jobs, 'job')}{unknown}"
-    return table(columns, [*rows, ("mean", None, spread.mean.value, _note(spread.mean))], note=note)
+    mean = _note(spread.mean) or f"of the {count_text(spread.jobs, 'job')} that tell it"
+    return table(columns, [*rows, ("mean", None, spread.mean.value, mean)], note=note)
 
 
 def places_table(places: Sequence[Places]) -> Table:
@@ -286,7 +287,7 @@ def places_table(places: Sequence[Places]) -> Table:
             "yes" if row.is_named else "no",
             row.exposure,
             row.exposure_unit,
-            row.detail,
+            row.detail or row.whereabouts,
         )
         for one in places
         for row in one.rows
@@ -353,8 +354,11 @@ def burn_table(view: FleetView) -> Table:
             *(one.rate.value for one in row.burns),
             row.week_burn.value,
             ", ".join(hours_text(one.window.hours) for one in row.burns if one.rings) or "none",
-            row.left_usd.value,
+            None if row.left_usd.sign_is_open else row.left_usd.value,
             _note(row.goodput)
+            or (
+                error_budget_text(row.left_usd, row.lasts_days) if row.left_usd.sign_is_open else ""
+            )
             or next((text for one in row.burns if (text := burn_note(one))), "")
             or _note(row.week_burn),
         )

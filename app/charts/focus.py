@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from steptax.app.charts.times import time_unit
 from steptax.app.views.job.models import JobView
 
 _LISTED = 4
@@ -28,9 +29,13 @@ def stopped_lines(view: JobView) -> tuple[str, ...]:
     return (*texts[:_LISTED], *((f"and {more:,} more ranks",) if more > 0 else ()))
 
 
-def time_unit(view: JobView) -> str:
-    """Unit of the job's durations: milliseconds, or the source's own where they are normalised."""
-    return "units" if view.header.time_basis == "relative" else "ms"
+def job_time_unit(view: JobView) -> str:
+    """Unit of the job's durations by the length of its steps: ``ms``, ``s``.
+
+    The source's own where they are normalised.
+    """
+    own = "units" if view.header.time_basis == "relative" else "ms"
+    return time_unit(view.series.duration_ms, own)
 
 
 def timeline_ranks(view: JobView, rank: int | None) -> tuple[int, ...]:

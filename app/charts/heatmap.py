@@ -12,6 +12,7 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 
 from steptax.app.charts.style import blank
+from steptax.app.charts.times import in_unit
 from steptax.app.theme import Palette
 from steptax.app.views.job.models import Grid, HeatMap, IntArray, Series
 
@@ -40,24 +41,23 @@ def heat_figure(
     ``fit`` before, so that a cell that is clicked is the cell that was sent.
     """
     values, unit = encode(heat, budget_bytes, unit)
-    to_unit = 1000.0 if unit == "µs" else 1.0
     rows = _labels(heat.ranks, heat.rank_edges)
     columns = _labels(heat.steps, heat.step_edges)
     figure = blank(360)
     # Not as titles of axes: they would cost the width that a telephone does not have.
-    peak = "largest excess of the cell" if heat.is_pooled else "excess over peers"
+    peak = f"{heat.pooled_by} excess of the cell" if heat.is_pooled else "excess over peers"
     figure.add_trace(
         go.Heatmap(
             z=values,
             x=columns,
             y=rows,
-            zmin=-heat.colour_limit_ms * to_unit,
-            zmax=heat.colour_limit_ms * to_unit,
+            zmin=-in_unit(heat.colour_limit_ms, unit),
+            zmax=in_unit(heat.colour_limit_ms, unit),
             zmid=0,
             colorscale=colour_scale(palette.diverging),
             colorbar={"title": {"text": unit}, "thickness": 12, "outlinewidth": 0, "x": 1.02},
             hovertemplate=(
-                f"rank %{{y}}<br>step %{{x}}<br>{peak} %{{z:+.3~g}} {unit}<extra></extra>"
+                f"rank %{{y}}<br>step %{{x}}<br>{peak} %{{z:+,.3~r}} {unit}<extra></extra>"
             ),
             hoverongaps=False,
         )
@@ -74,7 +74,7 @@ def heat_note(heat: HeatMap) -> str | None:
     """What must be known to read the map; None where it is plain."""
     parts = []
     if heat.is_pooled:
-        parts.append("A cell holds the largest excess of its ranks and steps.")
+        parts.append(f"A cell holds the {heat.pooled_by} excess of its ranks and steps.")
     if _outliers(heat).size:
         parts.append("Circles: far beyond the colours.")
     return " ".join(parts) or None
@@ -85,9 +85,9 @@ def encode(heat: HeatMap, budget_bytes: int, unit: str = "ms") -> tuple[Cells, s
 
     float32 where it fits ``budget_bytes``; else int16 in µs or ms, whichever holds the largest
     value, where every cell is known (an integer has no word for a missing cell) and it is smaller.
-    Normalised times have no smaller unit and stay float32.
+    Normalised times, and seconds, whose integers would be too coarse, stay float32.
     """
-    exact = heat.excess_ms.astype(np.float32)
+    exact = in_unit(heat.excess_ms, unit).astype(np.float32)
     size = sent_bytes(exact)
     if size <= budget_bytes or unit != "ms" or np.isnan(exact).any():
         return exact, unit
@@ -107,6 +107,8 @@ def sent_bytes(values: Cells) -> int:
 
 def fit(heat: HeatMap, budget_bytes: int, unit: str = "ms") -> HeatMap:
     """Pool further, by the largest excess, until the cells fit ``budget_bytes``.
+
+    Means always do: of unequal cells no mean could be told.
 
     Steps are pooled before ranks: a rank is what a person looks for.
     """
@@ -157,7 +159,7 @@ def worst_in_box(
 
 def grid_figure(grid: Grid, palette: Palette, unit: str = "ms") -> go.Figure:
     """Mean excess by pipeline stage (down) and data-parallel replica (across)."""
-    cells = grid.excess_ms.astype(np.float32)
+    cells = in_unit(grid.excess_ms, unit).astype(np.float32)
     known = np.abs(cells[~np.isnan(cells)])
     limit = float(known.max()) if known.size and known.max() > 0 else 1.0
     digits = 0 if limit >= 100 else 1 if limit >= 3 else 2
@@ -178,7 +180,7 @@ def grid_figure(grid: Grid, palette: Palette, unit: str = "ms") -> go.Figure:
             texttemplate=f"%{{z:+.{digits}f}}" if cells.size <= _LABELLED_CELLS else None,
             hovertemplate=(
                 "stage %{y}, replica %{x}<br>rank %{customdata}<br>"
-                f"mean excess %{{z:+.3~g}} {unit}<extra></extra>"
+                f"mean excess %{{z:+,.3~r}} {unit}<extra></extra>"
             ),
             hoverongaps=False,
             xgap=1,

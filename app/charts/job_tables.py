@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from steptax.app.charts.focus import time_unit
+from steptax.app.charts.focus import job_time_unit
 from steptax.app.charts.tables import Column, Table, table
 from steptax.app.charts.timeline import phase_title, phases_of
+from steptax.app.charts.times import in_unit, time_unit
 from steptax.app.views.job.history import HistoryView
 from steptax.app.views.job.models import FloatArray, Grid, HeatMap, JobView, Series, StepTimeline
 from steptax.app.views.job.quiet_failures import QuietFailures
@@ -21,7 +22,7 @@ _SECONDS_PER_HOUR = 3600.0
 
 def history_table(view: HistoryView) -> Table:
     """The ranks that exceed their peers most over a whole job."""
-    unit = view.unit
+    unit = time_unit(view.series.duration_ms, view.unit)
     columns = (
         Column("rank", "rank", "count"),
         _time("excess", f"excess, {unit}", unit, "mean work beyond the peers' mean"),
@@ -36,7 +37,7 @@ def history_table(view: HistoryView) -> Table:
         [
             (
                 row.rank,
-                row.excess.value,
+                _in(row.excess.value, unit),
                 row.share.value,
                 row.slow_blocks,
                 row.blocks,
@@ -50,7 +51,7 @@ def history_table(view: HistoryView) -> Table:
 
 def ranks_table(view: JobView) -> Table:
     """The ranks with the largest excess."""
-    unit = time_unit(view)
+    unit = job_time_unit(view)
     columns = (
         Column("rank", "rank", "count"),
         _time("excess", f"excess, {unit}", unit, "mean work less the median of the peers"),
@@ -68,17 +69,17 @@ def ranks_table(view: JobView) -> Table:
     rows = [
         (
             row.rank,
-            row.excess_ms,
+            _in(row.excess_ms, unit),
             row.persistence,
             row.slowest_share,
             row.host,
             row.stage,
             row.dp,
             row.blame_share,
-            row.excess_low_ms,
-            row.excess_high_ms,
-            row.work_ms,
-            row.wait_ms,
+            _in(row.excess_low_ms, unit),
+            _in(row.excess_high_ms, unit),
+            _in(row.work_ms, unit),
+            _in(row.wait_ms, unit),
         )
         for row in view.ranks
     ]
@@ -129,10 +130,10 @@ def series_table(series: Series, unit: str) -> Table:
         *((Column("loss", "loss", "number"),) if series.loss is not None else ()),
     )
     arrays = [
-        series.duration_ms,
-        series.work_p50_ms,
-        series.work_p95_ms,
-        series.work_max_ms,
+        in_unit(series.duration_ms, unit),
+        in_unit(series.work_p50_ms, unit),
+        in_unit(series.work_p95_ms, unit),
+        in_unit(series.work_max_ms, unit),
         np.where(series.slowest_rank >= 0, series.slowest_rank, np.nan),
         series.tax,
         *((series.loss,) if series.loss is not None else ()),
@@ -156,7 +157,7 @@ def heat_table(heat: HeatMap, unit: str = "ms") -> Table:
         Column("step_last", "to step", "count"),
         _time("excess", f"excess, {unit}", unit),
     )
-    flat = heat.excess_ms.ravel()
+    flat = in_unit(heat.excess_ms.ravel(), unit)
     order = np.argsort(-np.where(np.isnan(flat), -np.inf, flat), kind="stable")
     order = order[~np.isnan(flat[order])]
     row, column = np.unravel_index(order, heat.excess_ms.shape)
@@ -180,7 +181,12 @@ def grid_table(grid: Grid, unit: str = "ms") -> Table:
         _time("excess", f"mean excess, {unit}", unit),
     )
     rows = [
-        (int(grid.pp[i]), int(grid.dp[j]), int(grid.rank[i, j]), float(grid.excess_ms[i, j]))
+        (
+            int(grid.pp[i]),
+            int(grid.dp[j]),
+            int(grid.rank[i, j]),
+            in_unit(float(grid.excess_ms[i, j]), unit),
+        )
         for i, j in itertools.product(range(len(grid.pp)), range(len(grid.dp)))
         if grid.rank[i, j] >= 0 and not np.isnan(grid.excess_ms[i, j])
     ]
@@ -196,7 +202,7 @@ def timeline_table(timeline: StepTimeline, unit: str = "ms") -> Table:
         *(_time(phase, f"{phase_title(phase)}, {unit}", unit) for phase in phases),
     )
     rows = [
-        (bar.rank, bar.role, *(bar.phases_ms.get(phase) for phase in phases))
+        (bar.rank, bar.role, *(_in(bar.phases_ms.get(phase), unit) for phase in phases))
         for bar in timeline.bars
     ]
     return table(columns, rows, note=timeline.note)
@@ -205,6 +211,10 @@ def timeline_table(timeline: StepTimeline, unit: str = "ms") -> Table:
 def _time(name: str, title: str, unit: str, about: str | None = None) -> Column:
     """A duration; its key carries the unit, as every quantity of a file does."""
     return Column(f"{name}_{unit}", title, "time_span", about)
+
+
+def _in(value_ms: float | None, unit: str) -> float | None:
+    return None if value_ms is None else in_unit(value_ms, unit)
 
 
 def _known(values: FloatArray) -> list[float | None]:

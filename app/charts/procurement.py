@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 import plotly.graph_objects as go
 
@@ -25,8 +26,10 @@ _KINDS: dict[str, Kind] = {
     "usd_per_pflop_hour": "usd",
     "wait_ratio": "ratio",
 }
+_TIME = "result_min"
+#: Results that take longer are told in hours, as in sentences.
+_HOURS_FROM_MIN = 120.0
 _UNITS = {
-    "result_min": "min",
     "speedup": "×",
     "delivered_pflops": "PFLOP/s",
     "step_ms": "ms",
@@ -48,14 +51,16 @@ _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 def options_table(view: Procurement) -> Table:
     """One line per option, best cost first; the ends of each cost are in the file."""
     names = view.columns
+    unit, per_min = _time_unit(view.options)
+    units = _UNITS | {_TIME: unit}
     columns = (
         # Price and cost beside the name, also on a telephone.
         Column("name", "option", "text", width_px=170),
         Column("usd_per_gpu_hour", "$/GPU-hour", "usd"),
         *(
             Column(
-                name,
-                COLUMN_TITLES[name] + (f", {_UNITS[name]}" if _UNITS.get(name) else ""),
+                f"result_{unit}" if name == _TIME else name,
+                COLUMN_TITLES[name] + (f", {units[name]}" if units.get(name) else ""),
                 _KINDS.get(name, "number"),
             )
             for name in names
@@ -68,16 +73,27 @@ def options_table(view: Procurement) -> Table:
         Column("source", "source", "text", width_px=420),
         Column("notes", "notes", "text", width_px=420),
     )
-    rows = [_row(option, names) for option in view.options]
+    rows = [_row(option, names, per_min) for option in view.options]
     return table(columns, rows, note=view.caveat)
 
 
-def _row(option: Option, names: Sequence[str]) -> list[object]:
+def _time_unit(options: Sequence[Option]) -> tuple[str, float]:
+    """The unit of the time of a result, by the length of most, and how much of it a minute is."""
+    known = [time for option in options if (time := option.measures[_TIME].value) is not None]
+    return ("h", 1 / 60) if known and median(known) >= _HOURS_FROM_MIN else ("min", 1.0)
+
+
+def _row(option: Option, names: Sequence[str], per_min: float) -> list[object]:
     cost = option.measures["usd_per_result"]
     return [
         option.name,
         None if option.price is None else float(option.price),
-        *(option.measures[name].value for name in names),
+        *(
+            _times(option.measures[name].value, per_min)
+            if name == _TIME
+            else option.measures[name].value
+            for name in names
+        ),
         "yes" if option.on_frontier else "",
         cost.low,
         cost.high,
@@ -88,23 +104,26 @@ def _row(option: Option, names: Sequence[str]) -> list[object]:
     ]
 
 
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
 def frontier_figure(view: Procurement, palette: Palette) -> go.Figure | None:
     """Cost of a result against its time; None where no option has both."""
     known = [
         option
         for option in view.options
         if option.measures["usd_per_result"].value is not None
-        and option.measures["result_min"].value is not None
+        and option.measures[_TIME].value is not None
     ]
     if not known:
         return None
     figure = blank(360, legend=True)
-    edge = sorted(
-        (o for o in known if o.on_frontier), key=lambda o: o.measures["result_min"].value or 0.0
-    )
+    unit, per_min = _time_unit(view.options)
+    edge = sorted((o for o in known if o.on_frontier), key=lambda o: o.measures[_TIME].value or 0.0)
     figure.add_trace(
         go.Scatter(
-            x=[o.measures["result_min"].value for o in edge],
+            x=[_times(o.measures[_TIME].value, per_min) for o in edge],
             y=[o.measures["usd_per_result"].value for o in edge],
             mode="lines",
             name="no other is both cheaper and faster",
@@ -112,22 +131,23 @@ def frontier_figure(view: Procurement, palette: Palette) -> go.Figure | None:
             hoverinfo="skip",
         )
     )
-    for badge, (colour, symbol) in _BADGES.items():
+    for badge in _BADGES:
         points = [option for option in known if option.badge == badge]
         if points:
-            figure.add_trace(_points(points, badge, colour, symbol))
+            figure.add_trace(_points(points, badge, per_min))
     figure.update_layout(hovermode="closest", dragmode=False)
     figure.update_xaxes(
-        title={"text": "time of a result, min"}, rangemode="tozero", fixedrange=True
+        title={"text": f"time of a result, {unit}"}, rangemode="tozero", fixedrange=True
     )
     figure.update_yaxes(title={"text": "cost of a result, $"}, rangemode="tozero", fixedrange=True)
     return figure
 
 
-def _points(options: Sequence[Option], badge: str, colour: str, symbol: str) -> go.Scatter:
+def _points(options: Sequence[Option], badge: str, per_min: float) -> go.Scatter:
+    colour, symbol = _BADGES[badge]
     costs = [option.measures["usd_per_result"] for option in options]
     return go.Scatter(
-        x=[option.measures["result_min"].value for option in options],
+        x=[_times(option.measures[_TIME].value, per_min) for option in options],
         y=[cost.value for cost in costs],
         mode="markers+text",
         name=badge,
@@ -147,7 +167,7 @@ def _points(options: Sequence[Option], badge: str, colour: str, symbol: str) -> 
         },
         customdata=[
             f"{option.name}<br>{format_measure(cost)} per result<br>"
-            f"{format_measure(option.measures['result_min'])}<br>{option.price_text}"
+            f"{format_measure(option.measures[_TIME])}<br>{option.price_text}"
             for option, cost in zip(options, costs, strict=True)
         ],
         hovertemplate="%{customdata}<extra></extra>",

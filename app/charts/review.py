@@ -115,11 +115,10 @@ def weeks_figure(weeks: Sequence[WeekRow], palette: Palette) -> go.Figure:
         (value for trace in figure.data if trace.yaxis != "y2" for value in trace.y if value),
         default=1.0,
     )
-    figure.update_yaxes(
-        title={"text": f"{unit} a week"}, range=[0, 1.08 * highest], fixedrange=True, selector={}
+    # The left axis alone: ``update_yaxes`` would give the shares on the right its range too.
+    figure.layout.yaxis.update(
+        title={"text": f"{unit} a week"}, range=[0, 1.08 * highest], fixedrange=True
     )
-    if "yaxis2" in figure.layout:
-        figure.layout.yaxis2.title = None
     return figure
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from steptax.app.charts.style import MAX_POINTS, blank
+from steptax.app.charts.times import in_unit
 from steptax.app.theme import BLUE, ORANGE, PURPLE, VERMILLION, Palette
 from steptax.app.views.job.models import FloatArray, IntArray, Series
 
@@ -29,7 +30,7 @@ def step_figure(
         ("median", series.work_p50_ms, BLUE, "dot", 1.8),
     )
     for name, values, colour, dash, width in lines:
-        shown = values[keep].astype(np.float32)
+        shown = in_unit(values[keep], unit).astype(np.float32)
         if np.isnan(shown).all():
             continue
         is_max = values is series.work_max_ms
@@ -42,7 +43,7 @@ def step_figure(
                 mode="lines",
                 line={"color": colour, "dash": dash, "width": width},
                 customdata=slowest.astype(np.int32) if is_max else None,
-                hovertemplate=f"{said} %{{y:.4~g}} {unit}"
+                hovertemplate=f"{said} %{{y:,.4~r}} {unit}"
                 + (" (rank %{customdata})" if is_max else "")
                 + "<extra></extra>",
             )

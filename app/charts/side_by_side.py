@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from steptax.app.charts.style import MAX_POINTS, blank
 from steptax.app.charts.tables import Column, Table, table
+from steptax.app.charts.times import in_unit, time_unit
 from steptax.app.theme import BLUE, ORANGE
 from steptax.app.views.compare.rows import metric_rows
 from steptax.app.views.compare.view import Side, SideBySide
@@ -17,22 +18,23 @@ from steptax.app.views.compare.view import Side, SideBySide
 def compared_figure(view: SideBySide) -> go.Figure:
     """Step times of both sides over their own steps, counted from each side's first."""
     figure = blank(280, legend=True)
+    unit = time_unit([*view.a.step_ms, *view.b.step_ms])
     for side, name, colour, dash in ((view.a, "A", BLUE, "dash"), (view.b, "B", ORANGE, "solid")):
         places, step_ms = _thinned(side, MAX_POINTS // 2)
         figure.add_trace(
             go.Scatter(
                 x=places,
-                y=step_ms,
+                y=in_unit(step_ms, unit),
                 name=f"{name}: {side.label}",
                 mode="lines",
                 line={"color": colour, "dash": dash, "width": 1.6},
                 customdata=side.steps[places].astype(np.float64),
-                hovertemplate=f"{name} %{{y:.4~g}} ms (step %{{customdata:d}})<extra></extra>",
+                hovertemplate=f"{name} %{{y:,.4~r}} {unit} (step %{{customdata:d}})<extra></extra>",
             )
         )
     figure.update_layout(hovermode="x unified", dragmode="zoom")
     figure.update_xaxes(title={"text": "steps since the first of each side"}, hoverformat="d")
-    figure.update_yaxes(title={"text": "step, ms"}, rangemode="tozero")
+    figure.update_yaxes(title={"text": f"step, {unit}"}, rangemode="tozero")
     return figure
 
 

@@ -25,6 +25,7 @@ from steptax.app.format import (
     format_usd,
     format_value,
 )
+from steptax.app.printable import no_formula
 
 Kind = Literal["text", "count", "number", "ratio", "usd", "time_span", "time"]
 
@@ -270,8 +271,7 @@ def csv_cell(value: Any, kind: Kind) -> Any:
     if kind == "time":
         return datetime.fromtimestamp(int(value) / 1e6, UTC).isoformat(timespec="microseconds")
     if kind == "text":
-        text = str(value)
-        return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
+        return no_formula(str(value))
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from steptax.app.charts.style import blank, pattern
+from steptax.app.charts.times import in_unit
 from steptax.app.theme import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Palette
 from steptax.app.views.job.models import PhaseBar, StepTimeline
 
@@ -69,7 +70,10 @@ def timeline_figure(timeline: StepTimeline, palette: Palette, unit: str = "ms") 
         figure.add_trace(
             go.Bar(
                 y=names,
-                x=[bar.phases_ms.get(phase) for bar in timeline.bars],
+                x=[
+                    None if (ms := bar.phases_ms.get(phase)) is None else in_unit(ms, unit)
+                    for bar in timeline.bars
+                ],
                 name=phase_title(phase),
                 orientation="h",
                 marker={
@@ -79,7 +83,7 @@ def timeline_figure(timeline: StepTimeline, palette: Palette, unit: str = "ms") 
                 },
                 customdata=[f"{bar.label}, {bar.role}" for bar in timeline.bars],
                 hovertemplate=(
-                    f"%{{customdata}}<br>{phase_title(phase)} %{{x:.4~g}} {unit}<extra></extra>"
+                    f"%{{customdata}}<br>{phase_title(phase)} %{{x:,.4~r}} {unit}<extra></extra>"
                 ),
             )
         )

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from steptax.app.charts.style import blank, pattern
+from steptax.app.charts.times import in_measure, in_unit, time_unit
 from steptax.app.compute.measure import Measure
 from steptax.app.format import format_interval, format_value
 from steptax.app.theme import BLUE, ORANGE, VERMILLION, Palette
@@ -108,6 +109,7 @@ def series_figure(
     steps = series.steps[keep].astype(np.float64)
     mode = "lines+markers" if len(keep) <= 100 else "lines"
     figure = blank(270, legend=True)
+    unit = time_unit(series.measured_ms)
     lines = (
         ("measured", series.measured_ms[keep], palette.neutral, "solid", 2.0),
         ("original, simulated", series.original_ms[keep], VERMILLION, "dash", 1.4),
@@ -120,7 +122,7 @@ def series_figure(
         figure.add_trace(
             go.Scatter(
                 x=steps,
-                y=values.astype(np.float32),
+                y=in_unit(values, unit).astype(np.float32),
                 name=name,
                 mode="lines" if name == "ideal" else mode,
                 line={"color": colour, "dash": dash, "width": width},
@@ -131,14 +133,14 @@ def series_figure(
                 ]
                 if is_first
                 else None,
-                hovertemplate=f"{name} %{{y:,.4~g}} ms"
+                hovertemplate=f"{name} %{{y:,.4~r}} {unit}"
                 + (" (%{customdata})" if is_first else "")
                 + "<extra></extra>",
             )
         )
     figure.update_layout(hovermode="x unified", dragmode="zoom")
     figure.update_xaxes(title={"text": "step"}, hoverformat="d")
-    figure.update_yaxes(title={"text": "ms per step"}, rangemode="tozero", tickformat=",")
+    figure.update_yaxes(title={"text": f"{unit} per step"}, rangemode="tozero", tickformat=",")
     if chosen_step is not None and chosen_step in series.steps:
         figure.add_vline(x=chosen_step, line={"color": palette.marker, "width": 1, "dash": "dot"})
     return figure
@@ -154,12 +156,14 @@ def worst_figure(points: Sequence[CurvePoint], before: Measure, palette: Palette
     shown = [point for point in points if point.step_ms.value is not None]
     figure = blank(270)
     x = [point.k for point in shown]
-    y = [point.step_ms.value for point in shown]
+    unit = time_unit([before.value, *(point.step_ms.value for point in shown)])
+    measures = [in_measure(point.step_ms, unit) for point in shown]
+    y = [measure.value for measure in measures]
     said = [_said_of(point) for point in shown]
-    measures = [point.step_ms for point in shown]
     if before.value is not None:
-        x, y = [0, *x], [before.value, *y]
-        said, measures = ["nothing is repaired", *said], [before, *measures]
+        now = in_measure(before, unit)
+        x, y = [0, *x], [now.value, *y]
+        said, measures = ["nothing is repaired", *said], [now, *measures]
     figure.add_trace(
         go.Scatter(
             x=x,
@@ -169,7 +173,7 @@ def worst_figure(points: Sequence[CurvePoint], before: Measure, palette: Palette
             marker={"size": 8},
             error_y=_bounds(measures, palette),
             customdata=said,
-            hovertemplate="%{customdata}<br>step %{y:,.4~g} ms<extra></extra>",
+            hovertemplate=f"%{{customdata}}<br>step %{{y:,.4~r}} {unit}<extra></extra>",
         )
     )
     named = {0: "none"} | {point.k: f"{point.k}<br>+{point.rank}" for point in shown}
@@ -185,7 +189,7 @@ def worst_figure(points: Sequence[CurvePoint], before: Measure, palette: Palette
         ),
     )
     figure.update_yaxes(
-        title={"text": "ms per step"}, rangemode="tozero", fixedrange=True, tickformat=","
+        title={"text": f"{unit} per step"}, rangemode="tozero", fixedrange=True, tickformat=","
     )
     return figure
 

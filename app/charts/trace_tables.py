@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from steptax.app.charts.tables import Column, Table, table
+from steptax.app.charts.times import in_measure, in_unit, time_unit
 from steptax.app.compute.measure import Measure
 from steptax.app.views.trace.models import (
     CurvePoint,
@@ -75,19 +76,20 @@ def bars_table(bars: Sequence[TraceBar], title: str) -> Table:
 
 def steps_table(series: StepSeries) -> Table:
     """One line for each analysed step."""
+    unit = time_unit(series.measured_ms)
     columns = (
         Column("step", "step", "count"),
-        Column("measured_ms", "measured, ms", "time_span"),
-        Column("original_ms", "original simulated, ms", "time_span"),
-        Column("ideal_ms", "ideal, ms", "time_span"),
+        Column(f"measured_{unit}", f"measured, {unit}", "time_span"),
+        Column(f"original_{unit}", f"original simulated, {unit}", "time_span"),
+        Column(f"ideal_{unit}", f"ideal, {unit}", "time_span"),
         Column("slowdown_x", "S, ×", "number"),
         Column("slowest_rank", "slowest rank", "count"),
     )
     rows = zip(
         series.steps.tolist(),
-        series.measured_ms.tolist(),
-        series.original_ms.tolist(),
-        itertools.repeat(series.ideal_ms, len(series.steps)),
+        in_unit(series.measured_ms, unit).tolist(),
+        in_unit(series.original_ms, unit).tolist(),
+        itertools.repeat(in_unit(series.ideal_ms, unit), len(series.steps)),
         series.S.tolist(),
         series.slowest_rank.tolist(),
         strict=True,
@@ -97,10 +99,11 @@ def steps_table(series: StepSeries) -> Table:
 
 def curve_table(points: Sequence[CurvePoint]) -> Table:
     """One line for each number of repaired ranks."""
+    unit = time_unit([point.step_ms.value for point in points])
     columns = (
         Column("k", "ranks repaired", "count"),
         Column("rank", "last one added", "count"),
-        *_measured("step_ms", "step, ms", "time_span"),
+        *_measured(f"step_{unit}", f"step, {unit}", "time_span"),
         Column("share", "comes back", "ratio"),
         Column("gpu_hours_per_day", "GPU-hours a day", "number"),
         Column("usd_per_day", "$ a day", "usd"),
@@ -109,7 +112,7 @@ def curve_table(points: Sequence[CurvePoint]) -> Table:
         (
             p.k,
             p.rank,
-            *_values(p.step_ms),
+            *_values(in_measure(p.step_ms, unit)),
             p.share.value,
             p.gpu_hours_per_day.value,
             p.usd_per_day.value,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from steptax.app.charts.style import blank, pattern
+from steptax.app.charts.times import in_unit, time_unit
 from steptax.app.compute.calculators.base import Swing
 from steptax.app.format import format_value
 from steptax.app.theme import BLUE, ORANGE, SKY, VERMILLION, Palette
@@ -32,6 +33,7 @@ def composition_figure(composition: Composition, palette: Palette) -> go.Figure:
     """Stacked bars: the step before, after, and at the ends of its band."""
     names = [bar.label for bar in composition.bars]
     figure = blank(90 + 58 * len(names), legend=True)
+    unit = time_unit([bar.total_ms for bar in composition.bars])
     for place, part in enumerate(composition.parts):
         colour, shape = _PARTS[part]
         values = [bar.values_ms[place] for bar in composition.bars]
@@ -40,7 +42,7 @@ def composition_figure(composition: Composition, palette: Palette) -> go.Figure:
         figure.add_trace(
             go.Bar(
                 y=names,
-                x=values,
+                x=[in_unit(value, unit) for value in values],
                 name=part,
                 orientation="h",
                 marker={
@@ -56,7 +58,7 @@ def composition_figure(composition: Composition, palette: Palette) -> go.Figure:
             )
         )
     figure.update_layout(barmode="stack", bargap=0.3, dragmode=False)
-    figure.update_xaxes(title={"text": "ms per step"}, rangemode="tozero", fixedrange=True)
+    figure.update_xaxes(title={"text": f"{unit} per step"}, rangemode="tozero", fixedrange=True)
     figure.update_yaxes(
         autorange="reversed",
         type="category",

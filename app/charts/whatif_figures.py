@@ -9,6 +9,7 @@ from functools import partial
 import plotly.graph_objects as go
 
 from steptax.app.charts.tables import Table
+from steptax.app.charts.times import curve_in_unit
 from steptax.app.charts.whatif import composition_figure, curve_figure, tornado_figure
 from steptax.app.charts.whatif_tables import composition_table, curve_table, tornado_table
 from steptax.app.theme import Palette
@@ -51,7 +52,7 @@ def answer_figures(answer: Answer, palette: Palette) -> tuple[Drawn, ...]:
             partial(curve_table, curve),
             curve.note,
         )
-        for curve in answer.curves
+        for curve in map(curve_in_unit, answer.curves)
     ]
     tornado = tornado_figure(answer, palette)
     if tornado is not None:

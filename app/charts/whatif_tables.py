@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steptax.app.charts.tables import Column, Table, table
+from steptax.app.charts.times import in_unit, time_unit
 from steptax.app.views.whatif.models import (
     Answer,
     Composition,
@@ -16,13 +17,18 @@ from steptax.app.views.whatif.words import plain_value
 
 
 def composition_table(composition: Composition) -> Table:
-    """One line per bar, its parts and its total in ms."""
+    """One line per bar, its parts and its total."""
+    unit = time_unit([bar.total_ms for bar in composition.bars])
+    parts = (*composition.parts, "total")
     columns = (
         Column("step", "step", "text"),
-        *(Column(f"{part}_ms", f"{part}, ms", "number") for part in composition.parts),
-        Column("total_ms", "total, ms", "number"),
+        *(Column(f"{part}_{unit}", f"{part}, {unit}", "number") for part in parts),
     )
-    return table(columns, [[b.label, *b.values_ms, b.total_ms] for b in composition.bars])
+    rows = [
+        [bar.label, *(in_unit(value, unit) for value in (*bar.values_ms, bar.total_ms))]
+        for bar in composition.bars
+    ]
+    return table(columns, rows)
 
 
 def curve_table(curve: Curve) -> Table:

@@ -12,8 +12,11 @@ from steptax.app.collect.intake import Intake
 
 logger = logging.getLogger("steptax.collect")
 
-#: A batch waits so long for others to be stored with it: two files a second and table at most.
+#: From one commit to the next: two files a second and table at most.
 GROUP_S = 0.5
+#: After that a batch waits no longer than others follow one another by this: what the nodes send
+#: about a step that ended on all of them is stored together.
+SETTLE_S = 0.2
 #: Unpacked bytes with which a commit does not wait any longer, and that may wait in all.
 GROUP_BYTES = 32 * 2**20
 WAITING_BYTES = 256 * 2**20
@@ -61,6 +64,7 @@ class Committer(threading.Thread):
         self._is_closing = False
         self._kept_hour = 0
         self._kept = 0
+        self._last_s = 0.0
         self.counts = Counts()
 
     def submit(self, intake: Intake) -> Ticket | None:
@@ -116,11 +120,19 @@ class Committer(threading.Thread):
         """What is stored next; empty at the end."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._waiting) or self._is_closing)
-            self._changed.wait_for(
-                lambda: self._bytes >= GROUP_BYTES or self._is_closing, timeout=GROUP_S
-            )
+            begin_s = time.monotonic()
+            came = -1
+            while came < len(self._waiting) and not self._is_closing:
+                came = len(self._waiting)
+                now_s = time.monotonic()
+                wait_s = max(SETTLE_S, self._last_s + GROUP_S - now_s)
+                wait_s = min(wait_s, begin_s + GROUP_S - now_s)
+                if wait_s <= 0 or self._bytes >= GROUP_BYTES:
+                    break
+                self._changed.wait(wait_s)
             group, self._waiting = self._waiting, []
             self._bytes = 0
+            self._last_s = time.monotonic()
             return group
 
     def _store_group(self, group: list[Ticket]) -> None:

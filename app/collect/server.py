@@ -27,6 +27,7 @@ from steptax.app.collect.beats import Beats, read_beat
 from steptax.app.collect.committer import Committer
 from steptax.app.collect.intake import BODY_BYTES, Intake, read_batch
 from steptax.app.errors import UserError
+from steptax.app.hosts import Hosts
 from steptax.app.schema import Reject
 from steptax.connectors.recorder.batch import inflate
 
@@ -42,6 +43,7 @@ BEATS_BYTES = 8 * 2**20
 #: Of a body that will not be read, so much is taken off the wire for the answer to arrive.
 _DRAINED_BYTES = 1 << 20
 RETRY_S = 2
+HOSTS = Hosts()
 
 
 class Collector(ThreadingHTTPServer):
@@ -77,6 +79,7 @@ class Collector(ThreadingHTTPServer):
         self.beats = beats
         self.parsing = threading.BoundedSemaphore(PARSED_AT_ONCE)
         self.started_s = time.monotonic()
+        self.has_tokens = bool(tokens)
         self._tokens = [token.encode() for token in tokens]
         self._connections = threading.BoundedSemaphore(CONNECTIONS)
         super().__init__(address, Handler)
@@ -219,10 +222,22 @@ class Handler(BaseHTTPRequestHandler):
     # -- around it ------------------------------------------------------------------------------
 
     def _is_allowed(self) -> bool:
-        if self.server.is_allowed(self.headers.get("Authorization")):
-            return True
-        self._refuse(401, "expected a bearer token that this collector knows")
-        return False
+        if not self.server.is_allowed(self.headers.get("Authorization")):
+            self._refuse(401, "expected a bearer token that this collector knows")
+            return False
+        if not self.server.has_tokens and self._is_of_a_page():
+            self._refuse(403, "without a token nothing is taken from a page in a browser")
+            return False
+        return True
+
+    def _is_of_a_page(self) -> bool:
+        """Whether a browser may have been made to send it: any page that one reads could do that.
+
+        A browser names the page that it sends for, and the name that it was sent to; a recorder
+        names no page, and this machine.
+        """
+        named = {"Origin", "Referer", "Sec-Fetch-Site"} & {key.title() for key in self.headers}
+        return bool(named) or not HOSTS.is_allowed(self.headers.get_all("Host", []))
 
     def _body(self) -> bytes | None:
         """The body, or None after an answer that says why it is not read."""

@@ -14,6 +14,7 @@ import typer
 
 from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root
 from steptax.app.commands.output import console, print_json, print_note
+from steptax.app.commands.serving import stop_on_terminate
 from steptax.app.errors import UserError
 
 TokenFlag = Annotated[
@@ -70,7 +71,7 @@ def collect_command(
         for note in notes:
             print_note(note)
 
-    _stop_on_terminate()
+    stop_on_terminate()
     with contextlib.suppress(KeyboardInterrupt):
         service.serve(ready)
 
@@ -138,12 +139,3 @@ def _tokens(path: Path | None) -> list[str]:
         return read_tokens(path)
     value = os.environ.get("STEPTAX_TOKEN", "").strip()
     return [value] if value else []
-
-
-def _stop_on_terminate() -> None:
-    """A polite kill ends it as Ctrl-C does."""
-
-    def stop(_signal: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)

@@ -16,15 +16,15 @@ from steptax.app.commands.output import console, print_note, show
 from steptax.app.commands.serving import (
     dashboard_at,
     environment_of,
-    port_near,
+    port_for,
     stop_on_terminate,
+    watch_over,
 )
 from steptax.app.demo.company import PRICE, SOURCE, Company, make_company
 from steptax.app.format import format_moment, format_usd
 
 _HOST = "127.0.0.1"
 _MINUTE_US = 60_000_000
-_NOTE = "of the synthetic company"
 
 
 def show_company(
@@ -34,7 +34,7 @@ def show_company(
     price: Decimal | None,
     dashboard: bool,
     browser: bool,
-    port: int,
+    port: int | None,
     as_json: bool,
 ) -> None:
     """Write the company into ``lake`` unless it is there, say what to look at, serve the pages.
@@ -58,10 +58,10 @@ def show_company(
     if not dashboard:
         return
     stop_on_terminate()
-    environment = environment_of(root, company.usd_per_gpu_hour, _NOTE)
+    environment = environment_of(root, None, None)  # its bill prices every hour
     with (
         contextlib.suppress(KeyboardInterrupt),
-        dashboard_at(_HOST, port_near(port, _HOST, quiet=as_json), environment) as (process, url),
+        dashboard_at(_HOST, port_for(port, _HOST, quiet=as_json), environment) as (process, url),
     ):
         if not as_json:
             console.print(f"Steptax is at {url} (Ctrl-C stops it)")
@@ -69,7 +69,7 @@ def show_company(
                 console.print(f"  {reader}: {what}\n    {url}/{path}")
         if browser:
             webbrowser.open(url)
-        process.wait()
+        watch_over(process, url)
 
 
 def _tell(root: Path, company: Company, price: Decimal | None) -> None:

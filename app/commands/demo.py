@@ -1,4 +1,4 @@
-"""``steptax demo`` and ``steptax serve``."""
+"""``steptax demo``."""
 
 from __future__ import annotations
 
@@ -18,30 +18,21 @@ from urllib.parse import urlencode
 import pyarrow as pa
 import typer
 
-from steptax.app.access import read_rules
-from steptax.app.commands.options import (
-    JsonFlag,
-    LakeFlag,
-    PriceFlag,
-    lake_root,
-    price_of,
-    settings,
-)
+from steptax.app.commands.options import JsonFlag, price_of
 from steptax.app.commands.output import console, show
 from steptax.app.commands.serving import (
+    PortFlag,
     dashboard_at,
     environment_of,
-    port_near,
+    port_for,
     stop_on_terminate,
 )
 from steptax.app.demo.config import STRAGGLERS, DemoConfig
 from steptax.app.demo.job import DemoJob
 from steptax.app.errors import IntegrityError, NotFoundError, UserError
 from steptax.app.first_run import demo_lake
-from steptax.app.lake import Lake, lake_at
-from steptax.app.lake.bucket import url_of
+from steptax.app.lake import Lake
 from steptax.app.lake.compact import compact
-from steptax.app.logs import FORMATS, LEVELS
 from steptax.app.views.job.card_text import card_as_text
 from steptax.app.views.job.first_steps import FIRST_STEPS
 from steptax.app.views.job.view import job_view
@@ -58,67 +49,6 @@ CARD_AFTER_STEPS = FIRST_STEPS
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
     app.command("demo")(demo_command)
-    app.command("serve")(serve_command)
-
-
-def serve_command(
-    lake: LakeFlag = None,
-    host: Annotated[str, typer.Option("--host", help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="port to listen on")] = 8501,
-    price: PriceFlag = None,
-    access: Annotated[
-        Path | None,
-        typer.Option("--access", help="file with the login and who may see what; else no login"),
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--anyone-may-read", help="needed to listen beyond this machine without a login"
-        ),
-    ] = False,
-    log_format: Annotated[
-        str | None, typer.Option("--log-format", help="lines of the log: text or json")
-    ] = None,
-    log_level: Annotated[
-        str | None, typer.Option("--log-level", help="debug, info, warning or error")
-    ] = None,
-) -> None:
-    """Open the dashboard on a lake."""
-    access = access or settings().access
-    if access is not None:
-        read_rules(access)  # says what is wrong with it here, rather than in the server's log
-    elif host not in {"127.0.0.1", "localhost", "::1"} and not insecure:
-        raise UserError(
-            "this would show every job to anyone who reaches this machine: there is no login",
-            where=f"--host {host}",
-            hint="leave --host out, name a login with --access FILE, or say --anyone-may-read "
-            "as well",
-        )
-    for flag, given, known in (
-        ("--log-format", log_format, FORMATS),
-        ("--log-level", log_level, LEVELS),
-    ):
-        if given is not None and given not in known:
-            raise UserError(f"expected {' or '.join(known)}, found {given!r}", where=flag)
-    stop_on_terminate()
-    root = lake_root(lake)
-    if url_of(root) or root.exists():
-        lake_at(root)  # says what is wrong with it here, rather than on every page
-    else:
-        console.print(f"There is no lake at {root} yet; the pages wait for its first job.")
-    environment = environment_of(root, price_of(price), None)
-    environment |= {
-        f"STEPTAX_{name}": str(value)
-        for name, value in (
-            ("ACCESS", access and access.resolve()),
-            ("LOG_FORMAT", log_format),
-            ("LOG_LEVEL", log_level),
-        )
-        if value is not None
-    }
-    with dashboard_at(host, port_near(port, host), environment, access) as (process, url):
-        console.print(f"Steptax is at {url} (Ctrl-C stops it)")
-        process.wait()
 
 
 def demo_command(
@@ -140,7 +70,7 @@ def demo_command(
     dashboard: Annotated[
         bool, typer.Option("--dashboard/--no-dashboard", help="serve the pages")
     ] = True,
-    port: Annotated[int, typer.Option("--port", help="port of the dashboard")] = 8501,
+    port: PortFlag = None,
     price: Annotated[
         str | None,
         typer.Option(
@@ -210,7 +140,7 @@ def demo_command(
         if dashboard:
             environment = environment_of(root, cost, note)
             here = "127.0.0.1"
-            used = port_near(port, here, quiet=as_json)
+            used = port_for(port, here, quiet=as_json)
             _, base = stack.enter_context(dashboard_at(here, used, environment))
             url = f"{base}/job?{urlencode({'job': job_id})}"
             if not as_json:

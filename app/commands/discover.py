@@ -6,11 +6,13 @@ import typer
 
 from steptax.app.commands.options import JsonFlag
 from steptax.app.commands.output import console, show
+from steptax.app.first_files import TRIED_FILES
 from steptax.app.first_run import PORTS, Offer, found_here, usual_folders
 
 LOOKED = (
     "Looked for NVIDIA devices, Slurm's sacct, what answers on the ports {ports} of this machine, "
-    "and for lakes and files of jobs in {folders}."
+    "for lakes and files of jobs in {folders}, and into up to {files} small files of {first}: "
+    "logs, tables, JSON."
 )
 NOTHING = (
     "Nothing was found on this machine. steptax demo trains a real job on it; steptax connectors "
@@ -43,4 +45,8 @@ def _print(found: tuple[Offer, ...]) -> None:
         console.print(f"{offer.title}: {offer.gives}")
         console.print(f"    {offer.command}")
     ports = ", ".join(str(port) for _, port in PORTS)
-    console.print(LOOKED.format(ports=ports, folders=", ".join(map(str, usual_folders()))))
+    folders = [str(folder) for folder in usual_folders()]
+    text = LOOKED.format(
+        ports=ports, folders=", ".join(folders), files=TRIED_FILES, first=folders[0]
+    )
+    console.print(text)

@@ -117,7 +117,7 @@ def _print(view: FleetView) -> None:
 def _print_sizes(view: FleetView) -> None:
     states = [
         (row.state, format_count(row.jobs), format_share(row.jobs_share),
-         format_measure(row.gpu_hours),
+         format_value(row.gpu_hours.value, ""),
          format_value(row.gpu_hours_share.value, "ratio"),
          format_value(view.costs["state"][row.state].value, "USD"))
         for row in view.states

@@ -18,7 +18,7 @@ from steptax.app.commands.options import (
 )
 from steptax.app.commands.output import console, print_wide, show, table_of
 from steptax.app.errors import UserError
-from steptax.app.format import format_count, format_share, format_value
+from steptax.app.format import format_count, format_hours, format_share, format_value
 from steptax.app.views.bill.rules import amounts_of, read_rules, with_options
 from steptax.app.views.fleet.bill import fleet_bill
 from steptax.app.views.fleet.bill_models import (
@@ -157,11 +157,6 @@ _FACTORS = (
 )
 
 
-def _hours(hours: float) -> str:
-    """GPU-hours; of a short job as many digits as tell it from nothing."""
-    return f"{hours:,.2f}" if hours >= 10 or not hours else f"{hours:.4g}"
-
-
 def _print_groups(view: FleetBill, total: FleetGroup) -> None:
     shown = (*view.groups[:LISTED], total)
     # A column without any value would say "unknown" in every row: its reason is said once.
@@ -170,7 +165,7 @@ def _print_groups(view: FleetBill, total: FleetGroup) -> None:
         [
             group.name,
             format_count(group.jobs),
-            _hours(group.gpu_hours),
+            format_hours(group.gpu_hours),
             format_share(group.gpu_hours_share),
             *([cost_text(group.cost, view.currency)] if total.cost is not None else []),
             *(format_value(group.metrics[name].value, unit) for name, _, unit in factors),
@@ -201,7 +196,7 @@ def _print_buckets(view: FleetBill, total: FleetGroup) -> None:
         [
             line.number,
             line.title,
-            _hours(line.gpu_seconds / S_PER_HOUR),
+            format_hours(line.gpu_seconds / S_PER_HOUR),
             format_share(line.share),
             *([cost_text(line.cost, view.currency)] if total.cost is not None else []),
             *(format_share(own.get(line.bucket)) for own in shares.values()),
@@ -240,7 +235,9 @@ def _print_reconciliation(view: FleetBill) -> None:
     print_wide(table_of("Against the bill", ("", "cost"), rows))
     console.print(f"unexplained: {format_share(found.unexplained.value)} of the effective cost")
     if found.uncharged_gpu_hours:
-        console.print(f"{_hours(found.uncharged_gpu_hours)} GPU-hours of jobs are in no charge")
+        console.print(
+            f"{format_hours(found.uncharged_gpu_hours)} GPU-hours of jobs are in no charge"
+        )
     for note in found.notes:
         console.print(note)
     _print_invoices(found.invoices)

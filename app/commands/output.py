@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -15,16 +14,14 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from typer.exceptions import TyperException
 
-from steptax.app.errors import SteptaxError, UserError
+from steptax.app.errors import SteptaxError, UserError, disk_error
+from steptax.app.printable import printable
 
 EXIT_USER = 2
 EXIT_OURS = 1
 #: The command did its work, and what it judged is refused (``bench accept``).
 EXIT_REJECT = 3
 MAX_WIDTH = 240
-
-#: What a terminal would obey: control characters, and marks that reverse the writing.
-_CONTROLS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
 
 
 class PlainConsole(Console):
@@ -35,12 +32,7 @@ class PlainConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print with every control character shown as a replacement character."""
-        super().print(*(plain(o) if isinstance(o, str) else o for o in objects), **options)
-
-
-def plain(text: str) -> str:
-    """``text`` with every control character but tab and line end replaced."""
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+        super().print(*(printable(o) if isinstance(o, str) else o for o in objects), **options)
 
 
 console = PlainConsole(soft_wrap=True)
@@ -74,6 +66,22 @@ def print_json(body: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def print_json_rows(name: str, rows: Iterable[Any]) -> None:
+    """Print ``{"ok": true, "data": {name: [...]}, "warnings": []}``, a row on each line.
+
+    Rows that come one by one are printed so: millions of them never lie in memory as text.
+    """
+    write = sys.stdout.write
+    write(f'{{"ok": true, "data": {{{orjson.dumps(name).decode()}: [')
+    between = "\n"
+    for row in rows:
+        option = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+        write(between + orjson.dumps(row, default=_default, option=option).decode())
+        between = ",\n"
+    write('\n]}, "warnings": []}\n')
+    sys.stdout.flush()
+
+
 def show(
     data: Any,
     *,
@@ -104,9 +112,9 @@ def print_error(
         error = {"kind": kind, "message": message, "where": where, "hint": hint}
         print_json({"ok": False, "error": error})
         return
-    sys.stderr.write(plain(f"steptax: {f'{where}: ' if where else ''}{message}\n"))
+    sys.stderr.write(printable(f"steptax: {f'{where}: ' if where else ''}{message}\n"))
     if hint:
-        sys.stderr.write(plain(f"  what to do: {hint}\n"))
+        sys.stderr.write(printable(f"  what to do: {hint}\n"))
 
 
 def exit_code_of(error: BaseException, *, as_json: bool) -> int:
@@ -122,6 +130,8 @@ def exit_code_of(error: BaseException, *, as_json: bool) -> int:
             hint = f"{usage}; {context.command_path} --help explains each"
         print_error("UsageError", error.format_message(), where=None, hint=hint, as_json=as_json)
         return EXIT_USER
+    if isinstance(error, OSError) and (full := disk_error(error)):
+        return exit_code_of(full, as_json=as_json)
     if isinstance(error, OSError) and error.filename is not None:
         reason = error.strerror or type(error).__name__
         hint = "name a path that exists and can be read, or for a lake written"
@@ -143,12 +153,12 @@ _UNBROKEN = 13
 
 def table_of(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RichTable:
     """A plain table for a terminal."""
-    out = RichTable(title=plain(title), title_justify="left", box=None, pad_edge=False)
+    out = RichTable(title=printable(title), title_justify="left", box=None, pad_edge=False)
     for index, name in enumerate(columns):
         words = [*name.split(), *(w for row in rows for w in row[index].split())]
         longest_word = max((len(w) for w in words if len(w) <= _UNBROKEN), default=0)
         # What a line is about stays in one piece: an id that is cut short cannot be copied.
         out.add_column(name, overflow="fold", no_wrap=index == 0, min_width=longest_word)
     for row in rows:
-        out.add_row(*map(plain, row))
+        out.add_row(*map(printable, row))
     return out

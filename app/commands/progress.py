@@ -33,7 +33,7 @@ def working(text: str, total: int | None = None) -> Iterator[Advance]:
         TimeElapsedColumn,
     )
 
-    from steptax.app.commands.output import plain
+    from steptax.app.printable import printable
 
     columns: list[ProgressColumn] = [
         SpinnerColumn(),
@@ -43,12 +43,12 @@ def working(text: str, total: int | None = None) -> Iterator[Advance]:
         columns += [BarColumn(), MofNCompleteColumn()]
     bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
     with bar:
-        task = bar.add_task(plain(text), total=total)
+        task = bar.add_task(printable(text), total=total)
         begun = 0
 
         def advance(what: str) -> None:
             nonlocal begun
-            bar.update(task, description=plain(what), completed=begun)
+            bar.update(task, description=printable(what), completed=begun)
             begun += 1
 
         yield advance

@@ -8,7 +8,7 @@ import orjson
 import typer
 
 from steptax.app.commands.options import EngineFlag, JsonFlag, LakeFlag, MasterFlag, lake_root
-from steptax.app.commands.output import console, print_wide, show, table_of
+from steptax.app.commands.output import console, print_json_rows, print_wide, show, table_of
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.views.named_query import Answer, answer, named_queries
 from steptax.app.views.workspace import open_workspace
@@ -59,14 +59,17 @@ def query_command(
         job_id=job,
         parameters={**dict.fromkeys(sorted(missing)), **parameters},
     )
-    show({"rows": found.rows}, as_json=as_json, text=lambda: _print(name, found))
+    if as_json:
+        print_json_rows("rows", found.each())
+    else:
+        _print(name, found)
 
 
 def _print(name: str, found: Answer) -> None:
-    shown = found.rows[:_SHOWN_ROWS]
+    shown = found.first(_SHOWN_ROWS)
     cells = [["" if v is None else str(v) for v in row.values()] for row in shown]
     print_wide(table_of(name, found.columns, cells))
-    console.print(f"{len(shown):,} of {len(found.rows):,} rows; --json prints all")
+    console.print(f"{len(shown):,} of {found.table.num_rows:,} rows; --json prints all")
 
 
 def _parameter(text: str) -> tuple[str, Any]:

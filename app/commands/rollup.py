@@ -54,8 +54,11 @@ def rollup_command(
     )
 
     def text() -> None:
-        if made:
-            console.print(f"{made:,} segments were summed up")
+        console.print(
+            f"{format_count(made)} roll-ups of segments were made"
+            if made
+            else "every segment was summed up already"
+        )
         if not days:
             console.print("no device was sampled then: steptax watch nvml, ... stores samples")
             return

@@ -9,16 +9,43 @@ import subprocess
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
 
 from steptax.app.commands.output import console
-from steptax.app.serve import free_port, server_command, wait_until_healthy
+from steptax.app.errors import SteptaxError, UserError
+from steptax.app.orphan import TIED
+from steptax.app.serve import address_of, free_port, server_command, wait_until_healthy, why_not
+
+#: Where the pages are unless somebody says otherwise.
+PORT = 8501
+PortFlag = Annotated[
+    int | None,
+    typer.Option(
+        "--port", min=1, max=65_535, help=f"port of the pages; else {PORT}, or one near it"
+    ),
+]
 
 
-def port_near(preferred: int, host: str, *, quiet: bool = False) -> int:
-    """The port to listen on; says so when it is not the one that was asked for."""
-    port = free_port(preferred, host)
-    if port != preferred and not quiet:
-        console.print(f"Port {preferred} is in use; port {port} is taken instead.")
+def port_for(asked: int | None, host: str, *, is_known: bool = False, quiet: bool = False) -> int:
+    """The port to listen on: the one that was ``asked`` for, else the usual one or one near it.
+
+    UserError where the one that was asked for cannot be used, and with ``is_known`` also the usual
+    one: others were told of it, and would wait there for nobody.
+    """
+    if asked is None and not is_known:
+        port = free_port(PORT, host)
+        if port != PORT and not quiet:
+            console.print(f"Port {PORT} is in use; port {port} is taken instead.")
+        return port
+    port = PORT if asked is None else asked
+    if reason := why_not(host, port):
+        raise UserError(
+            f"cannot listen: {reason}",
+            where=f"--host {host} --port {port}",
+            hint="name another with --port, or stop what listens there",
+        )
     return port
 
 
@@ -36,15 +63,16 @@ def environment_of(root: Path, price: Decimal | None, note: str | None) -> dict[
 def dashboard_at(
     host: str, port: int, environment: dict[str, str], access: Path | None = None
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A running dashboard; it ends with this block, however that ends."""
+    """A running dashboard; it ends with this block, however that ends, and with this process."""
     process = subprocess.Popen(
         server_command(host, port, access),
-        env=environment,
+        env=environment | {TIED: "1"},
+        stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
-        url = f"http://{host}:{port}"
+        url = address_of(host, port)
         wait_until_healthy(url, process)
         yield process, url
     finally:
@@ -54,6 +82,20 @@ def dashboard_at(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def watch_over(process: subprocess.Popen[bytes], url: str) -> NoReturn:
+    """Wait for a dashboard that nobody asked to end; SteptaxError once it ended all the same."""
+    code = process.wait()
+    how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+    raise SteptaxError(
+        f"the page server ended {how}",
+        where=url,
+        hint="start it again; its own last words are above, and where it was SIGKILL the system "
+        "may have needed its memory: see the kernel's log",
+    )
 
 
 def stop_on_terminate() -> None:

@@ -22,7 +22,14 @@ from steptax.app.commands.options import (
 from steptax.app.commands.output import console, show, table_of
 from steptax.app.compute.spend.compared import PREVIOUS
 from steptax.app.errors import NotFoundError
-from steptax.app.format import UNKNOWN, format_measure, format_share, format_usd, format_value
+from steptax.app.format import (
+    UNKNOWN,
+    format_hours,
+    format_measure,
+    format_share,
+    format_usd,
+    format_value,
+)
 from steptax.app.metrics import METRICS
 from steptax.app.views.bill.record import NO_CARD, record_view
 from steptax.app.views.collectives.text import verdict
@@ -301,7 +308,7 @@ def _print_ledger(title: str, ledger: Sequence[LedgerLine], note: str) -> None:
     rows = [
         [
             line.title,
-            UNKNOWN if line.gpu_seconds is None else f"{line.gpu_seconds / S_PER_HOUR:,.4g}",
+            UNKNOWN if line.gpu_seconds is None else format_hours(line.gpu_seconds / S_PER_HOUR),
             format_share(line.share),
             format_usd(line.usd),
         ]

@@ -78,6 +78,18 @@ class Measure:
         """No value, and why."""
         return cls(None, unit, level=level, reason=reason)
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Between what it lies; its value twice where nothing bounds it. Not of a missing one."""
+        assert self.value is not None
+        low = self.value if self.low is None else self.low
+        return low, self.value if self.high is None else self.high
+
+    @property
+    def sign_is_open(self) -> bool:
+        """Whether its bounds leave open on which side of 0 it is."""
+        return self.low is not None and self.high is not None and self.low < 0 < self.high
+
     def map(self, function: Callable[[float], float], unit: str, *inputs: str) -> Measure:
         """Apply a monotone function to value and bounds; a missing value stays missing."""
         low = None if self.low is None else function(self.low)

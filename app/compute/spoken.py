@@ -30,4 +30,4 @@ def spoken_list(items: Sequence[object], limit: int = 6) -> str:
 def _three_digits(value: float) -> str:
     size = abs(value)
     digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
-    return f"{value:.{digits}f}"
+    return f"{value:,.{digits}f}"

@@ -9,7 +9,7 @@ import random
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from steptax.app.errors import UserError
+from steptax.app.errors import UserError, install_hint
 
 STRAGGLERS = ("sequence", "compute", "input", "gc", "none")
 BACKENDS = ("auto", "numpy", "torch")
@@ -78,7 +78,7 @@ class DemoConfig:
             raise UserError(
                 "torch is not installed",
                 where="demo",
-                hint="pip install 'steptax[gpu]', or use the numpy backend",
+                hint=f"{install_hint('gpu')}; or use the numpy backend",
             )
         if self.backend == "auto":
             return "torch" if installed else "numpy"

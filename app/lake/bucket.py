@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from steptax.app.errors import UserError
+from steptax.app.errors import UserError, install_hint
 
 #: A URL, also as ``pathlib`` writes it, which folds the slashes of ``s3://bucket``.
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+(?P<rest>[^/].*?)/*")
@@ -37,7 +37,7 @@ class Bucket:
             raise UserError(
                 f"what reads {url.partition('://')[0]}:// is not known or not installed",
                 where=url,
-                hint="for s3:// pip install 'steptax[s3]'",
+                hint=f"for s3://, {install_hint('s3')}",
             ) from error
         self.url = url
         self._root = str(root).rstrip("/")

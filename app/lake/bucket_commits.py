@@ -1,10 +1,10 @@
 """Commit records in an object store, where nothing is renamed and no lock ends with its process.
 
-An ingest is committed by one object, ``commits/<id>.json``: the same input has the same record, so
-whoever writes it twice changes nothing. Compactions must not overlap, or rows would be there twice:
-they are numbered, ``commits/compact-00000007.json``, and the store takes each number once. Who
-reads the numbers before planning a merge and finds the next one taken was overtaken, and merges
-nothing.
+An ingest is committed by one object, ``commits/<id>.json``, that the store takes once: of two that
+store the same input at once the second adds nothing. Compactions must not overlap, or rows would be
+there twice: they are numbered, ``commits/compact-00000007.json``, and the store takes each number
+once. Who reads the numbers before planning a merge and finds the next one taken was overtaken, and
+merges nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class BucketCommits(CommitLog):
             return None
 
     def write(self, commit: Commit) -> None:
-        """Make ``commit`` true; Overtaken where another compaction has its number."""
+        """Make ``commit`` true; Overtaken where another compaction has its number, or an import of
+        its id was committed already.
+        """
         data = body_of(commit)
         name = f"{commit.id}.json"
         if commit.kind != "ingest":
@@ -64,8 +66,10 @@ class BucketCommits(CommitLog):
             if not self._bucket.create(f"{FOLDER}/{name}", data):
                 raise Overtaken(name)
             self._next += 1
-        else:
-            self._bucket.write(f"{FOLDER}/{name}", data)
+        elif not self._bucket.create(f"{FOLDER}/{name}", data):
+            if self.get(commit.id) is not None:
+                raise Overtaken(name)
+            self._bucket.write(f"{FOLDER}/{name}", data)  # what is there cannot be read
         with self._lock:
             self._known[name] = commit
             self._names |= {name}
@@ -87,8 +91,12 @@ class BucketCommits(CommitLog):
         began = time.monotonic()
         names = frozenset(n for n in self._bucket.names(FOLDER) if n.endswith(".json"))
         new = [f"{FOLDER}/{name}" for name in sorted(names - self._known.keys())]
+        known = {name: commit for name, commit in self._known.items() if name in names}
         for path, body in self._bucket.read(new).items():
-            self._keep(path.removeprefix(f"{FOLDER}/"), body)
+            name = path.removeprefix(f"{FOLDER}/")
+            if (commit := self._parsed(name, body)) is not None:
+                known[name] = commit
+        self._known = known
         if names != self._names:
             self._names = names
             self.generation += 1

@@ -142,9 +142,13 @@ class BucketLake(Lake):
         """Whether a file that a commit names can be read: unless it was found damaged, it can."""
         return path not in self._passed_over
 
+    def _entries_of(self, folder: str) -> set[str]:
+        """Names of the objects in a folder of the lake."""
+        return {*self.bucket.names(folder)}
+
     def set_damaged_aside(self, segments: Iterable[Segment]) -> int:
         """Fetch damaged copies anew; what is damaged in the store too is passed over."""
-        found = damaged(s for s in segments if s.path.exists())
+        found = damaged(self.root, (s for s in segments if s.path.exists()))
         for path, reason in found.items():
             if path in self._refetched:
                 place, now_us = self.relative(path), time.time_ns() // 1000
@@ -187,15 +191,7 @@ class BucketLake(Lake):
 
     def discard(self, names: Iterable[str]) -> list[str]:
         """Remove replaced segments; those that were still there."""
-        by_folder: dict[str, list[str]] = {}
-        for name in names:
-            folder, _, entry = name.rpartition("/")
-            by_folder.setdefault(folder, []).append(entry)
-        gone = [
-            f"{folder}/{entry}"
-            for folder, entries in by_folder.items()
-            for entry in {*entries} & {*self.bucket.names(folder)}
-        ]
+        gone = sorted(self.holding(names))
         self.bucket.delete(gone)
         for name in gone:
             (self.root / name).unlink(missing_ok=True)

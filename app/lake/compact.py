@@ -112,16 +112,27 @@ def _merge(lake: Lake, group: list[Segment], job: str | None) -> None:
 
 
 def sweep(lake: Lake, grace_s: float) -> int:
-    """Delete files that a commit of ``grace_s`` ago or more replaced; how many there were."""
+    """Delete files that a commit of ``grace_s`` ago or more replaced; how many there were.
+
+    Not where what it put in their place is gone: they are the last that has those rows.
+    """
     before_us = time.time_ns() // 1000 - int(grace_s * 1e6)
     deleted = _sweep_unfinished(lake, max(grace_s, UNFINISHED_S))
-    replaced = (
+    commits, replaced = lake.commits.state()
+    due = [c for c in commits.values() if c.removes and c.created_us <= before_us]
+    still = lake.holding(name for commit in due for name in commit.removes)
+    if not still:
+        return deleted
+    due = [commit for commit in due if not still.isdisjoint(commit.removes)]
+    whole = lake.holding(name for commit in due for name in commit.adds)
+    names = (
         name
-        for commit in lake.commits.all().values()
-        if commit.created_us <= before_us
+        for commit in due
+        if all(added in whole or added in replaced for added in commit.adds)
         for name in commit.removes
+        if name in still
     )
-    for name in lake.discard(replaced):
+    for name in lake.discard(names):
         deleted += 1
         forget(lake.root, _table_of(name), lake.root / name)
     return deleted
@@ -133,12 +144,23 @@ def _table_of(name: str) -> str:
 
 
 def _sweep_unfinished(lake: Lake, older_than_s: float) -> int:
-    """Remove temporary files of writers that were killed while they wrote."""
+    """Remove temporary files of writers that were killed while they wrote, and parts of imports
+    that were killed before their commit and done again.
+    """
     before_s = time.time() - older_than_s
     deleted = 0
-    for path in lake.root.rglob(".*.tmp"):
+    commits = lake.commits.all()
+    left = [
+        path
+        for path, commit_id in (lake.parts() if lake.url is None else ())
+        if commit_id in commits and lake.relative(path) not in commits[commit_id].added
+    ]
+    for path in [*lake.root.rglob(".*.tmp"), *left]:
         with contextlib.suppress(FileNotFoundError):  # its writer just finished
             if path.stat().st_mtime < before_s:
                 path.unlink()
                 deleted += 1
+    for path in left:
+        if not path.exists():
+            forget(lake.root, _table_of(lake.relative(path)), path)
     return deleted

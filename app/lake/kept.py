@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from steptax.app.lake.commits import Commit
+from steptax.app.lake.commits import RETAIN, Commit
 from steptax.app.lake.duplicates import Duplicate
 from steptax.app.lake.lake import Lake
 from steptax.app.lake.segments import Segment, job_folder, parse_name, prune
@@ -25,8 +25,6 @@ from steptax.app.schema.rollup import Rollup
 from steptax.app.schema.rollups import ROLLUPS
 
 FOLDER = "kept"
-#: The kind of the commits that drop rows.
-KIND = "retain"
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ def already_summed(
 
 def _commits(lake: Lake, name: str, job_id: str | None) -> Iterator[Commit]:
     for commit in lake.commits.all().values():
-        if commit.kind != KIND or commit.detail["table"] != name:
+        if commit.kind != RETAIN or commit.detail["table"] != name:
             continue
         own = commit.detail["job_id"]
         if job_id is not None and own != job_id:

@@ -8,15 +8,18 @@
     commits/<id>.json                            ingests and compactions (see ``commits``)
     live/job=<job id>/rank-000003.json           heartbeats, replaced in place
     live/job=<job id>/beats-<sender>.json        those of many ranks that came over a network
+    locks/<number>.lock                          held while an import becomes visible
 
-Nobody locks and nobody waits: a segment is visible whole or not at all.
+Who reads and who appends neither locks nor waits: a segment is visible whole or not at all. Of two
+imports of the same job one waits while the other looks for rows that are stored and adds the rest.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +33,7 @@ from steptax.app.errors import InputError, NotFoundError, UserError
 from steptax.app.lake.bucket import url_of
 from steptax.app.lake.commits import Commit, CommitLog
 from steptax.app.lake.files import write_whole
+from steptax.app.lake.heartbeats import read_beats
 from steptax.app.lake.listing import Listing
 from steptax.app.lake.look import look_again, looked_up
 from steptax.app.lake.quarantine import SetAside, damaged, move_aside, moved_aside
@@ -84,7 +88,7 @@ class Lake:
         self._passed_over: dict[Path, SetAside] = {}
         marker = self.root / "LAKE.json"
         if marker.exists():
-            found = orjson.loads(marker.read_bytes()).get("format")
+            found = _format_of(marker)
             if found != FORMAT:
                 raise InputError(
                     f"lake format {found} where {FORMAT} was expected",
@@ -208,7 +212,7 @@ class Lake:
 
         Called when reading failed: it reads each of them whole.
         """
-        found = damaged(segments)
+        found = damaged(self.root, segments)
         for path, reason in found.items():
             aside = move_aside(self.root, path, reason)
             if not aside.is_moved:
@@ -237,18 +241,15 @@ class Lake:
 
     def heartbeats(self, job_id: str) -> list[dict[str, Any]]:
         """What each rank's recorder last said of itself, by rank; empty when nothing is live."""
-        folder = self.root / "live" / job_folder(job_id)
-        beats: dict[int, dict[str, Any]] = {}
-        for path in sorted([*folder.glob("rank-*.json"), *folder.glob("beats-*.json")]):
-            try:
-                found = orjson.loads(path.read_bytes())
-            except (FileNotFoundError, orjson.JSONDecodeError):
-                continue  # replaced or removed while we looked: the next look sees it
-            for beat in found if isinstance(found, list) else [found]:
-                known = beats.get(beat["rank"])
-                if known is None or known["ts_us"] <= beat["ts_us"]:
-                    beats[beat["rank"]] = beat
-        return [beats[rank] for rank in sorted(beats)]
+        return read_beats(self.root / "live" / job_folder(job_id))[0]
+
+    def strange_heartbeats(self) -> dict[str, str]:
+        """What is wrong with files of heartbeats that have another shape, by place."""
+        return {
+            f"live/{job_folder(job_id)}/{name}": fault
+            for job_id in self.live_job_ids()
+            for name, fault in read_beats(self.root / "live" / job_folder(job_id))[1].items()
+        }
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -268,6 +269,37 @@ class Lake:
     def is_there(self, path: Path) -> bool:
         """Whether a file that a commit names can be read."""
         return path not in self._passed_over and path.exists()
+
+    def holding(self, names: Iterable[str]) -> set[str]:
+        """Those of the files that commits name that are there and can be read."""
+        by_folder: dict[str, set[str]] = {}
+        for name in names:
+            folder, _, entry = name.rpartition("/")
+            by_folder.setdefault(folder, set()).add(entry)
+        there = {
+            f"{folder}/{entry}"
+            for folder, entries in by_folder.items()
+            for entry in entries & self._entries_of(folder)
+        }
+        if self._passed_over:
+            there -= {self.relative(path) for path in self._passed_over}
+        return there
+
+    def parts(self) -> Iterator[tuple[Path, str]]:
+        """What imports and compactions wrote, visible or not, and the id of the commit of each."""
+        for name, spec in TABLES.items():
+            for job in self.job_ids(name) if spec.by_job else [None]:
+                folder = self.folder(name, job)
+                for entry, parsed in self._listing.segments(str(folder)):
+                    if parsed.commit_id is not None:
+                        yield folder / entry, parsed.commit_id
+
+    def _entries_of(self, folder: str) -> set[str]:
+        """Names in a folder of the lake; none where it is not there."""
+        try:
+            return {*os.listdir(self.root / folder)}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
 
     def fetched(self, segments: Iterable[Segment]) -> Sequence[Segment]:
         """``segments``, whose files can be opened now (see ``BucketLake``)."""
@@ -295,6 +327,21 @@ class Lake:
     def row_counts(self) -> dict[str, int]:
         """Visible rows per table, from the segments' names alone."""
         return {name: sum(s.rows for s in self.segments(name)) for name in TABLES}
+
+
+def _format_of(marker: Path) -> int:
+    """The format that a lake says it has; InputError where it says none."""
+    try:
+        found = orjson.loads(marker.read_bytes())["format"]
+    except (ValueError, KeyError, TypeError):
+        found = None
+    if type(found) is not int:
+        raise InputError(
+            "does not say which format the lake has",
+            where=str(marker),
+            hint=f'put it back from a backup, or write {{"format": {FORMAT}}} into it',
+        )
+    return found
 
 
 def stamp(spec: Table, rows: pa.Table, source: str, now_us: int) -> pa.Table:

@@ -24,11 +24,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from steptax.app.lake.commits import Commit, Overtaken
+from steptax.app.lake.commits import RETAIN, Commit, Overtaken
 from steptax.app.lake.compact import GRACE_S, sweep
-from steptax.app.lake.kept import FOLDER, KIND, place_of
+from steptax.app.lake.kept import FOLDER, place_of
 from steptax.app.lake.lake import Lake
-from steptax.app.lake.rollups import Parts, of_table, parts_of, write_rollup
+from steptax.app.lake.rollups import Parts, forget_damaged, of_table, parts_of, write_rollup
 from steptax.app.lake.segments import Segment, order_column, read_segment
 from steptax.app.schema import table
 from steptax.app.schema.rollup import Rollup
@@ -107,17 +107,30 @@ def retain(
         done: list[Going] = []
         for going in due(lake, before_us, tables=tables, job_id=job_id):
             try:
-                _drop(lake, going, before_us)
+                done += _dropped(lake, going, before_us)
             except Overtaken:
                 return Retained(tuple(done), busy=True)
-            done.append(going)
         _clear_unseen(lake)
         return Retained(tuple(done), sweep(lake, grace_s))
 
 
+def _dropped(lake: Lake, going: Going, before_us: int) -> list[Going]:
+    """Drop what is going, without what turns out to be damaged: that is set aside."""
+    try:
+        _drop(lake, going, before_us)
+        return [going]
+    except (duckdb.Error, pa.ArrowException, OSError):
+        if not lake.set_damaged_aside(going.segments):
+            raise
+    rest = due(lake, before_us, tables=[going.table], job_id=going.job_id)
+    for one in rest:
+        _drop(lake, one, before_us)
+    return list(rest)
+
+
 def _drop(lake: Lake, going: Going, before_us: int) -> None:
     removes = tuple(lake.relative(segment.path) for segment in going.segments)
-    commit_id = hashlib.sha256("\n".join((KIND, *removes)).encode()).hexdigest()[:24]
+    commit_id = hashlib.sha256("\n".join((RETAIN, *removes)).encode()).hexdigest()[:24]
     adds = []
     for number, begin in enumerate(range(0, len(going.segments), _TOGETHER)):
         group = going.segments[begin : begin + _TOGETHER]
@@ -127,8 +140,7 @@ def _drop(lake: Lake, going: Going, before_us: int) -> None:
         for rollup in of_table(going.table):
             for level in rollup.levels:
                 place = f"{place_of(rollup, level, going.job_id)}/{entry}"
-                parts = parts_of(lake.root, rollup, level, group)
-                write_rollup(lake.root / place, _merged(rollup, level, parts))
+                write_rollup(lake.root / place, _summed(lake, rollup, level, group))
                 adds.append(place)
     detail: dict[str, Any] = {
         "table": going.table,
@@ -140,7 +152,17 @@ def _drop(lake: Lake, going: Going, before_us: int) -> None:
         "last": max(s.last for s in going.segments),
     }
     now_us = time.time_ns() // 1000
-    lake.commit(Commit(commit_id, KIND, now_us, tuple(adds), removes, detail))
+    lake.commit(Commit(commit_id, RETAIN, now_us, tuple(adds), removes, detail))
+
+
+def _summed(lake: Lake, rollup: Rollup, level: str, group: Sequence[Segment]) -> pa.Table:
+    try:
+        return _merged(rollup, level, parts_of(lake.root, rollup, level, group))
+    except duckdb.Error:
+        # A roll-up is damaged: its segment is still there, and sums it up once more.
+        if not forget_damaged(lake.root, rollup, level, group):
+            raise
+        return _merged(rollup, level, parts_of(lake.root, rollup, level, group))
 
 
 def _merged(rollup: Rollup, level: str, parts: Parts) -> pa.Table:
@@ -193,11 +215,18 @@ def _greatest(segment: Segment, name: str) -> tuple[int, bool]:
 
 
 def _clear_unseen(lake: Lake) -> None:
-    """Remove parts of passes that were killed before their commit, on this machine."""
+    """Remove parts of passes that were killed before their commit, on this machine.
+
+    None while a record cannot be read: it may be the one that names them, and nothing else has what
+    they sum up.
+    """
     folder = lake.root / FOLDER
     if lake.url is not None or not folder.is_dir():
         return
-    seen = {name for c in lake.commits.all().values() if c.kind == KIND for name in c.adds}
+    commits = lake.commits.all().values()
+    if lake.commits.damaged:
+        return
+    seen = {name for c in commits if c.kind == RETAIN for name in c.adds}
     unseen: Sequence[Path] = [
         path for path in folder.rglob("*.parquet") if lake.relative(path) not in seen
     ]

@@ -1,16 +1,22 @@
 """Roll-ups of segments: each big segment is summed up once, in a file beside the tables.
 
     rollups/<name>-<version>/<level>/<table>/[job=<job id>/]<segment>
+    rollups/<name>-<version>/<level>/<table>/[job=<job id>/]span-<width>-<number>-<of what>.parquet
 
 A segment never changes, so neither does its roll-up, and a roll-up counts exactly while its segment
 is visible: no append, compaction or crash can set the two apart. Small segments have none; readers
 sum them up, at most some thousands of rows each, until compaction has merged them.
+
+A big job has a segment every minute or two, each with a row per rank. For readers of its whole
+history those of one span of steps are added up in a file more, named by what it adds up.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +26,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from steptax.app.lake.files import fsync_file
-from steptax.app.lake.segments import Segment, read_segment
+from steptax.app.lake.quarantine import damage_of
+from steptax.app.lake.segments import Segment, parse_name, read_segment
 from steptax.app.schema import table
 from steptax.app.schema.rollup import Rollup
 from steptax.app.schema.rollups import ROLLUPS
 
 #: A segment of so many rows gets a roll-up of its own.
 ROLLED_ROWS = 16_384
+#: Fewer parts in a span are read as they are.
+FEW_PARTS = 4
 
 
 @dataclass(frozen=True)
@@ -125,11 +134,89 @@ def parts_of(root: Path, rollup: Rollup, level: str, segments: Sequence[Segment]
     return Parts(tuple(stored.values()), pa.concat_tables(fresh) if fresh else None)
 
 
+def added_up(rollup: Rollup, level: str, stored: Sequence[Path], width: int) -> list[Path]:
+    """Parts of ``level``, those that lie in one span of ``width`` as one file that adds them up.
+
+    It is named by the parts that it stands for, so it counts for just those: when another comes, or
+    one goes, there is none of that name, and it is made anew. The newest span of a job grows still:
+    its parts are read as they are.
+    """
+    found: list[Path] = []
+    spans: dict[Path, dict[int, list[Path]]] = defaultdict(lambda: defaultdict(list))
+    for path in stored:
+        name = parse_name(path.name)
+        if name is None or name.first // width != name.last // width:
+            found.append(path)
+        else:
+            spans[path.parent][name.first // width].append(path)
+    for folder, by_number in spans.items():
+        for number, parts in by_number.items():
+            if len(parts) < FEW_PARTS or number == max(by_number):
+                found += parts
+                continue
+            digest = hashlib.sha256("\n".join(sorted(p.name for p in parts)).encode())
+            path = folder / f"span-{width}-{number}-{digest.hexdigest()[:16]}.parquet"
+            try:
+                if not path.exists():
+                    _add_up(rollup, level, parts, width, path)
+                    for old in folder.glob(f"span-{width}-{number}-*.parquet"):
+                        if old != path:
+                            old.unlink(missing_ok=True)
+                found.append(path)
+            except OSError:  # a disk that is full or cannot be written
+                found += parts
+    return found
+
+
+def _add_up(rollup: Rollup, level: str, parts: Sequence[Path], width: int, path: Path) -> None:
+    listed = ", ".join("'" + str(part).replace("'", "''") + "'" for part in parts)
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False})
+    try:
+        connection.execute("SET enable_progress_bar = false")
+        source = f"read_parquet([{listed}], hive_partitioning = false)"
+        sql = f"{rollup.merged_sql(level, source, width)} ORDER BY ALL"
+        write_rollup(path, connection.sql(sql).to_arrow_table())
+    finally:
+        connection.close()
+
+
 def forget(root: Path, name: str, segment: Path) -> None:
-    """Remove the roll-ups of a segment that is gone."""
+    """Remove the roll-ups of a segment that is gone, and what adds it up."""
     for rollup in of_table(name):
         for level in rollup.levels:
-            rollup_path(root, rollup, level, segment).unlink(missing_ok=True)
+            path = rollup_path(root, rollup, level, segment)
+            told = parse_name(segment.name)
+            if rollup.spans and told is not None and path.exists():
+                for width in rollup.spans:
+                    for old in path.parent.glob(f"span-{width}-{told.first // width}-*.parquet"):
+                        old.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+
+
+def forget_damaged(root: Path, rollup: Rollup, level: str, segments: Iterable[Segment]) -> int:
+    """Remove those roll-ups of ``segments`` that cannot be read; how many there were.
+
+    Called when reading failed: it reads each of them whole. They are made again when asked for.
+    """
+    count = 0
+    schema = nothing(rollup, level).schema
+    segments = list(segments)
+    folders = {rollup_path(root, rollup, level, s.path).parent for s in segments}
+    for path in (p for folder in folders for p in folder.glob("span-*.parquet")):
+        if damage_of(path, schema) is not None:
+            path.unlink(missing_ok=True)
+            count += 1
+    for segment in segments:
+        path = rollup_path(root, rollup, level, segment.path)
+        if path.exists() and damage_of(path, schema) is not None:
+            forget(root, rollup.table, segment.path)
+            count += 1
+    return count
+
+
+def nothing(rollup: Rollup, level: str) -> pa.Table:
+    """A level of no rows."""
+    return made(rollup, table(rollup.table).arrow.empty_table(), [level])[level]
 
 
 def _of_file(rollup: Rollup, segment: Path, levels: Sequence[str] = ()) -> dict[str, pa.Table]:

@@ -25,9 +25,10 @@ ROW_GROUP_ROWS = 262_144
 _LIVE = re.compile(
     r"live-(?P<id>\d+)-(?P<first>\d+)-(?P<last>\d+)-(?P<rows>\d+)-[0-9a-f]{8}\.(parquet|jsonl)"
 )
-#: Visible once its commit exists: what an ingest or a compaction adds.
+#: Visible once its commit names it: what an ingest or a compaction adds. The name of what an ingest
+#: adds ends with its run: two runs of one input never write, or remove, a file of the other.
 _PART = re.compile(
-    r"part-(?P<id>[0-9a-f]+)-\d+-(?P<first>\d+)-(?P<last>\d+)-(?P<rows>\d+)\.parquet"
+    r"part-(?P<id>[0-9a-f]+)-\d+-(?P<first>\d+)-(?P<last>\d+)-(?P<rows>\d+)(-[0-9a-f]{8})?\.parquet"
 )
 
 
@@ -79,6 +80,20 @@ def parse_name(name: str) -> Name | None:
     return Name(commit_id, int(match["first"]), int(match["last"]), int(match["rows"]))
 
 
+def newest_last(segments: Iterable[Segment]) -> int | None:
+    """Last step of the segment that came last; of merged ones alone the largest. None of none.
+
+    A job that went back to a checkpoint runs at a lower number than it has reached.
+    """
+    found = list(segments)
+    live = max((s for s in found if s.path.name.startswith("live-")), key=_written, default=None)
+    return max((s.last for s in found), default=None) if live is None else live.last
+
+
+def _written(segment: Segment) -> str:
+    return segment.path.name
+
+
 def order_column(names: Sequence[str]) -> str | None:
     """The column whose range a segment's name tells: the step, or the moment of a sample."""
     return next((name for name in ("step", "ts_us") if name in names), None)
@@ -103,10 +118,14 @@ def live_name(rows: pa.Table) -> str:
     return f"live-{now_us:017d}-{first}-{last}-{rows.num_rows}-{uuid.uuid4().hex[:8]}.parquet"
 
 
-def part_name(commit_id: str, part: int, rows: pa.Table) -> str:
-    """Name of a segment that is visible once commit ``commit_id`` exists."""
+def part_name(commit_id: str, part: int, rows: pa.Table, run: str = "") -> str:
+    """Name of a segment that is visible once commit ``commit_id`` names it.
+
+    ``run`` are eight hexadecimal digits of which run of the work it is.
+    """
     first, last = range_of(rows)
-    return f"part-{commit_id}-{part}-{first}-{last}-{rows.num_rows}.parquet"
+    end = f"-{run}" if run else ""
+    return f"part-{commit_id}-{part}-{first}-{last}-{rows.num_rows}{end}.parquet"
 
 
 def sort_for_storage(table: Table, rows: pa.Table) -> pa.Table:

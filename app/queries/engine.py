@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
+from steptax.app.errors import IntegrityError
 from steptax.app.lake import Lake, Segment
-from steptax.app.lake.quarantine import damage_of
-from steptax.app.lake.rollups import forget, lacking, made, parts_of, roll_up, rollup_path
+from steptax.app.lake.look import look_again
+from steptax.app.lake.rollups import added_up, forget_damaged, lacking, nothing, parts_of, roll_up
 from steptax.app.queries.asked import Asked
 from steptax.app.queries.database import Database
 from steptax.app.schema import Table, table
@@ -43,10 +44,11 @@ class DuckEngine:
         job_id: str | None = None,
         first_step: int | None = None,
         last_step: int | None = None,
+        jobs: Collection[str] | None = None,
         **parameters: object,
     ) -> pa.Table:
         """Run query ``name``: see ``Engine``."""
-        asked = Asked.of(name, job_id, first_step, last_step, parameters)
+        asked = Asked.of(name, job_id, first_step, last_step, parameters, jobs)
 
         def answer(*, older: bool) -> pa.Table:
             relations: dict[str, str] = {}
@@ -63,7 +65,7 @@ class DuckEngine:
                     relations[relation] = f"({rollup.made_sql(level, seen)})"
                     continue
                 kept = [part.path for part in asked.kept(self.lake, level)]
-                stored, rows = self._stored(rollup, level, segments, kept)
+                stored, rows = self._stored(rollup, level, segments, kept, asked.span(relation))
                 is_merged = relation == level
                 relations[relation] = (
                     f"({rollup.merged_sql(level, stored)})" if is_merged else stored
@@ -86,11 +88,20 @@ class DuckEngine:
 
         try:
             return tried()
-        except (duckdb.Error, pa.ArrowException, OSError):
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
             # A damaged file fails the whole question; without it the rest answers.
-            if not self._set_damaged_aside(asked):
+            is_file = isinstance(error, (duckdb.IOException, OSError))
+            if not self._set_damaged_aside(asked) and not is_file:
                 raise
+        look_again()  # one that was merged and removed since it was listed is in another
+        try:
             return tried()
+        except (duckdb.IOException, OSError) as error:
+            raise IntegrityError(
+                f"a file of the lake cannot be read: {str(error).splitlines()[0]}",
+                where=self.lake.url or str(self.lake.root),
+                hint="steptax doctor --deep says which are damaged, gone or not to be read",
+            ) from error
 
     def _set_damaged_aside(self, asked: Asked) -> int:
         """Set aside what cannot be read of what is asked for; roll-ups are made again."""
@@ -100,11 +111,7 @@ class DuckEngine:
         for level in {*asked.levels.values()}:
             rollup = LEVELS[level]
             segments = asked.rolled_segments(self.lake, level)
-            for segment in segments:
-                path = rollup_path(self.lake.root, rollup, level, segment.path)
-                if path.exists() and damage_of(path) is not None:
-                    forget(self.lake.root, rollup.table, segment.path)
-                    count += 1
+            count += forget_damaged(self.lake.root, rollup, level, segments)
             count += self.lake.set_damaged_aside([*segments, *asked.kept(self.lake, level)])
         return count
 
@@ -133,6 +140,7 @@ class DuckEngine:
         level: str,
         segments: Sequence[Segment],
         kept: Sequence[Path] = (),
+        span: int | None = None,
     ) -> tuple[str, pa.Table | None]:
         """A level as it is stored, as SQL, and the rows that this calls ``_fresh_<level>``.
 
@@ -140,13 +148,13 @@ class DuckEngine:
         """
         parts = parts_of(self.lake.root, rollup, level, segments)
         sources = []
-        if stored := (*kept, *parts.stored):
+        own = parts.stored if span is None else added_up(rollup, level, parts.stored, span)
+        if stored := (*kept, *own):
             sources.append(f"read_parquet({_listed(stored)}, hive_partitioning = false)")
         if parts.fresh is not None:
             sources.append(f"_fresh_{level}")
         if not sources:
-            empty = made(rollup, table(rollup.table).arrow.empty_table(), [level])[level]
-            return f"(SELECT * FROM _fresh_{level})", empty
+            return f"(SELECT * FROM _fresh_{level})", nothing(rollup, level)
         names = ", ".join(rollup.columns)
         union = " UNION ALL ".join(f"SELECT {names} FROM {source}" for source in sources)
         return f"({union})", parts.fresh
@@ -169,7 +177,12 @@ class DuckEngine:
             )
             if older:
                 found = f"(SELECT * FROM {found} UNION ALL BY NAME SELECT {nothing} WHERE false)"
-            parts.append(f"SELECT {names} FROM {found}")
+            # Free where the types are those of the table; a text would be summed up as one.
+            typed = ", ".join(
+                f"CAST({_quoted(f.name)} AS {_DUCK_TYPES[f.type]}) AS {_quoted(f.name)}"
+                for f in spec.arrow
+            )
+            parts.append(f"SELECT {typed}{file} FROM {found}")
         if lines:
             columns = ", ".join(f"{_quoted(f.name)}: '{_DUCK_TYPES[f.type]}'" for f in spec.arrow)
             parts.append(

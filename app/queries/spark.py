@@ -6,18 +6,20 @@ back as Arrow, never through pandas.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
+import shutil
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from steptax.app.errors import UserError
+from steptax.app.errors import UserError, install_hint
 from steptax.app.lake import Lake, Segment
 from steptax.app.lake.rollups import is_rolled, lacking, roll_up, rollup_path
 from steptax.app.queries.asked import Asked
@@ -50,16 +52,15 @@ def spark_session(master: str | None = None, settings: Mapping[str, str] = QUIET
 
     UserError says what is missing where Spark cannot start.
     """
+    # It warns of pandas 3 now and again; rows go through Arrow, not through pandas.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     try:
-        with warnings.catch_warnings():
-            # It warns of pandas 3 when it is imported; rows go through Arrow, not through pandas.
-            warnings.simplefilter("ignore", FutureWarning)
-            from py4j.protocol import Py4JError
-            from pyspark.errors import PySparkException
-            from pyspark.sql import SparkSession
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
     except ImportError:
         raise UserError(
-            "PySpark is not installed", where="--engine spark", hint="pip install 'steptax[spark]'"
+            "PySpark is not installed", where="--engine spark", hint=install_hint("spark")
         ) from None
     if (master or "local").startswith("local"):
         # Workers of this machine are this very Python, with what is installed beside it.
@@ -72,16 +73,24 @@ def spark_session(master: str | None = None, settings: Mapping[str, str] = QUIET
     try:
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
-        return session
     except (PySparkException, Py4JError) as error:
-        java = "JAVA_" in str(error)
+        is_java = _has_java()
         raise UserError(
-            "Spark cannot start: " + ("no Java was found" if java else _reason(error)),
+            "Spark cannot start: " + (_reason(error) if is_java else "no Java was found"),
             where=master or "--engine spark",
-            hint="install Java 17 or newer (JAVA_HOME)"
-            if java
-            else "is that master there? --master spark://host:7077, yarn, local[4]",
+            hint="is that master there? --master spark://host:7077, yarn, local[4]"
+            if is_java
+            else "install Java 17 or newer (JAVA_HOME)",
         ) from error
+    # Java that outlives this process looks for it in vain, and says so at length.
+    atexit.register(session.stop)
+    return session
+
+
+def _has_java() -> bool:
+    """Whether there is a Java where Spark looks for one."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(os.path.join(home, "bin", "java") if home else "java") is not None
 
 
 class SparkEngine:
@@ -104,10 +113,11 @@ class SparkEngine:
         job_id: str | None = None,
         first_step: int | None = None,
         last_step: int | None = None,
+        jobs: Collection[str] | None = None,
         **parameters: object,
     ) -> pa.Table:
         """Run query ``name``: see ``Engine``."""
-        asked = Asked.of(name, job_id, first_step, last_step, parameters)
+        asked = Asked.of(name, job_id, first_step, last_step, parameters, jobs)
         session = self._session.newSession()
         for setting, value in _DIALECT.items():
             session.conf.set(setting, value)
@@ -136,11 +146,14 @@ class SparkEngine:
         root = self.lake.root
         if self.lake.url is not None:
             return 0
-        wanted = [
-            (rollup.table, path)
-            for rollup in ROLLUPS
-            for path in lacking(root, rollup, self.lake.segments(rollup.table))
-        ]
+        # A task makes every roll-up that its segment lacks, so a segment is in one alone.
+        wanted = list(
+            dict.fromkeys(
+                (rollup.table, path)
+                for rollup in ROLLUPS
+                for path in lacking(root, rollup, self.lake.segments(rollup.table))
+            )
+        )
         if not wanted:
             return 0
         context = self._session.sparkContext
@@ -166,8 +179,10 @@ class SparkEngine:
             found = reader.option("mode", "FAILFAST").json(lines)
             parts.append(found.selectExpr(*names))
         if not parts:
-            file = ", _file STRING" if spec.latest_wins else ""
-            parts.append(session.createDataFrame([], f"{schema}{file}"))
+            # Not a frame of no rows made here: that would start Python on the executors.
+            nothing = [f"CAST(NULL AS {_TYPES[f.type]}) AS `{f.name}`" for f in spec.arrow]
+            file = ["CAST(NULL AS STRING) AS _file"] if spec.latest_wins else []
+            parts.append(session.sql(f"SELECT {', '.join([*nothing, *file])} WHERE false"))
         rows = parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
         rows.createOrReplaceTempView("_stored")
         if spec.latest_wins:
@@ -242,6 +257,8 @@ def spark_names(lake: Lake, paths: Iterable[Path]) -> list[str]:
 
 def _reason(error: Exception) -> str:
     """What Spark says, in one line: of a Java exception its message, without its stack."""
+    if "JAVA_GATEWAY_EXITED" in str(error):
+        return "its Java process ended at once, for the reason that is printed above"
     lines = [line.strip(" :") for line in str(error).split("\n") if line.strip()]
     return next((line for line in lines if "Exception" in line), lines[0] if lines else "unknown")
 

@@ -5,7 +5,8 @@ Subset: ``max_by`` not ``arg_max``, with a filter where a value may be null; ``W
 ``ROW(a, b)``; ``STRING`` not ``VARCHAR``; float literals as ``1.0e0``; ``ORDER BY`` with full
 tie-breaks, and ``NULLS FIRST`` or ``NULLS LAST`` of what may be null; parameters as ``:name``;
 tables, and levels of roll-ups, by their schema's name. ``<level>_parts`` are the rows of a level as
-they are stored, several of one bucket: for a query that adds them up anyway. A line
+they are stored, several of one bucket: for a query that adds them up anyway; of ``<level>_spans``
+some may be added up over ``:window_steps`` already. A line
 ``-- include NAME`` stands for the text of ``shared/NAME.sql``, which several queries begin with.
 """
 
@@ -20,6 +21,8 @@ from steptax.app.schema.rollups import LEVELS
 
 #: What follows the name of a level that is read as it is stored.
 PARTS = "_parts"
+#: The same where it adds up buckets of ``:window_steps``, which its own are to be rounded to.
+SPANS = "_spans"
 _FOLDER = Path(__file__).parent / "sql"
 _SHARED = _FOLDER / "shared"
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
@@ -30,7 +33,8 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
 class Query:
     """One named text. ``tables`` are the schema's tables that it reads, ``levels`` roll-ups.
 
-    ``parts`` are levels that it reads as they are stored, before anything is merged.
+    ``parts`` are levels that it reads as they are stored, before anything is merged, and ``spans``
+    those of which rows may stand for as many steps as its parameter ``window_steps`` says.
     """
 
     name: str
@@ -39,6 +43,7 @@ class Query:
     parameters: tuple[str, ...]
     levels: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
+    spans: tuple[str, ...] = ()
 
     @property
     def doc(self) -> str:
@@ -57,12 +62,12 @@ def _load(path: Path) -> Query:
         path.read_text(encoding="utf-8"),
     )
     body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
-    tables, levels, parts = (
+    tables, levels, parts, spans = (
         tuple(name for name in names if re.search(rf"\b(?:FROM|JOIN) {name}{suffix}\b", body))
-        for names, suffix in ((TABLES, ""), (LEVELS, ""), (LEVELS, PARTS))
+        for names, suffix in ((TABLES, ""), (LEVELS, ""), (LEVELS, PARTS), (LEVELS, SPANS))
     )
     parameters = tuple(dict.fromkeys(_PARAMETER.findall(body)))
-    return Query(path.stem, text, tables, parameters, levels, parts)
+    return Query(path.stem, text, tables, parameters, levels, parts, spans)
 
 
 #: Every query by name.

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from steptax.app.charts.tables import Column, Table, csv_cell, table
-from steptax.app.errors import UserError
+from steptax.app.errors import UserError, install_hint
 from steptax.app.metrics import METRICS
 from steptax.app.report.models import Report, Section
 
@@ -122,7 +122,7 @@ def as_xlsx(report: Report) -> bytes:
         raise UserError(
             "writing a workbook needs xlsxwriter, which is not installed",
             where="--format xlsx",
-            hint="pip install 'steptax[reports]', or use --format csv",
+            hint=f"{install_hint('reports')}; or use --format csv",
         ) from None
     out = io.BytesIO()
     book = xlsxwriter.Workbook(

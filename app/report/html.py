@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from steptax.app.format import format_moment
+from steptax.app.printable import printable, printable_value
 from steptax.app.report.models import Report
 from steptax.app.theme import LIGHT
 
@@ -22,6 +23,7 @@ def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("steptax.app.report", "templates"),
         autoescape=True,
+        finalize=printable_value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -72,4 +74,4 @@ def text_of(report: Report) -> str:
             lines[-1] += f": {number.basis}"
         lines += [f"  {text}" for text in (number.comparison, *number.details) if text]
     lines += ["", *report.basis, f"Page: {report.link.url}"]
-    return "\n".join(lines) + "\n"
+    return printable("\n".join(lines) + "\n")

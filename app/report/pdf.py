@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from steptax.app.errors import SteptaxError, UserError
+from steptax.app.errors import SteptaxError, UserError, install_hint
 
 #: Names of the browser, in the order in which they are tried.
 BROWSERS = (
@@ -108,8 +108,8 @@ def by_library(html: str) -> bytes:
         raise UserError(
             "printing needs Chromium, Chrome or Edge, or the library WeasyPrint with Pango",
             where="--format pdf",
-            hint="apt-get install chromium, or name it in STEPTAX_CHROMIUM; or pip install "
-            "'steptax[reports]' and apt-get install libpango-1.0-0 libpangoft2-1.0-0; "
+            hint="apt-get install chromium, or name it in STEPTAX_CHROMIUM; or "
+            f"{install_hint('reports')} and apt-get install libpango-1.0-0 libpangoft2-1.0-0; "
             "or use --format html and print that",
         ) from None
     made: bytes = weasyprint.HTML(string=html).write_pdf()

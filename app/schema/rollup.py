@@ -32,6 +32,10 @@ class Rollup:
     ``levels`` gives each relation that queries can name the width of its buckets, in units of
     ``at``, finest first; each width is a multiple of the one before. Raise ``version`` when the
     meaning of a column changes: what was made before is then made again.
+
+    ``spans``, each a multiple of the widest level, are widths to which many parts of the finest
+    level are added up once for readers of buckets as wide: a part alone has a row per key at least,
+    however short it is.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Rollup:
     bucket: str
     levels: Mapping[str, int]
     totals: tuple[Total, ...]
+    spans: tuple[int, ...] = ()
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -54,9 +59,9 @@ class Rollup:
         bucket = f"{self.at} - {self.at} % {width}"
         return self._sql(bucket, {t.name: t.made for t in self.totals}, rows)
 
-    def merged_sql(self, level: str, rows: str) -> str:
-        """SQL that merges ``rows`` of this or of a finer level into ``level``."""
-        width = self.levels[level]
+    def merged_sql(self, level: str, rows: str, width: int | None = None) -> str:
+        """SQL that merges ``rows`` of this or of a finer level into ``level``, or into a span."""
+        width = width or self.levels[level]
         bucket = f"{self.bucket} - {self.bucket} % {width}"
         return self._sql(bucket, {t.name: t.merged for t in self.totals}, rows)
 

@@ -138,6 +138,8 @@ STEP_TOTALS = Rollup(
 
 #: Steps of a job's whole history that one cell of a rank stands for.
 WINDOW_STEPS = 256
+#: The same of jobs of so many steps that their cells are wider anyway.
+SPAN_STEPS = (1_024, 16_384)
 
 RANK_WINDOWS = Rollup(
     "rank-windows",
@@ -154,6 +156,7 @@ RANK_WINDOWS = Rollup(
         *_WORK,
         _sum("wait_us", "waiting as measured"),
     ),
+    SPAN_STEPS,
 )
 
 ROLLUPS: tuple[Rollup, ...] = (DEVICES, STEP_TOTALS, RANK_WINDOWS)

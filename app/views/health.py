@@ -10,6 +10,7 @@ from typing import Any
 from steptax.app.format import format_age
 from steptax.app.lake.commits import Commit
 from steptax.app.lake.kept import dropped
+from steptax.app.lake.standing import lost, together
 from steptax.app.lake.unheard import unheard
 from steptax.app.schema import TABLES
 from steptax.app.views.devices.sampling import gap_warnings, sample_gaps
@@ -19,6 +20,8 @@ from steptax.app.views.workspace import Workspace
 
 #: Rejects listed on the page; all of them are in the table ``rejects``.
 LISTED_REJECTS = 200
+#: What ends a warning of which that says more.
+SEE_DOCTOR = "(steptax doctor says what to do)"
 
 
 def health_view(ws: Workspace, *, now_us: int | None = None) -> HealthView:
@@ -58,9 +61,17 @@ def health_view(ws: Workspace, *, now_us: int | None = None) -> HealthView:
         {name: len(ws.lake.segments(name)) for name in TABLES},
         tuple(rejects),
         recorders,
-        (*warnings, *_dropped(ws), *gap_warnings(gaps)),
+        (*_lost(ws), *warnings, *_dropped(ws), *gap_warnings(gaps)),
         gaps,
     )
+
+
+def _lost(ws: Workspace) -> tuple[str, ...]:
+    """Segments that are gone, by table and job; to whoever may see every job."""
+    if ws.lake.scope:
+        return ()
+    found = together(one for one in lost(ws.lake) if not one.is_mended)
+    return tuple(f"{one.sentence} {SEE_DOCTOR}" for one in found)
 
 
 def _dropped(ws: Workspace) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections import OrderedDict
@@ -15,8 +16,10 @@ T = TypeVar("T")
 #: A result that goes out of date while it is made is made anew after so many times what it took:
 #: however many ask, it takes half of a processor at most.
 REST = 1.0
-#: Who asks while another makes it anew gets the one before, if that is not older. Seconds.
+#: Who asks while it is made anew gets the one before, if that is not older. Seconds.
 PATIENCE_S = 10.0
+#: What takes longer than this to make is made anew beside whoever asks for it. Seconds.
+BESIDE_S = 0.5
 
 
 class Kept(Generic[T]):
@@ -69,8 +72,11 @@ class Latest(Generic[T]):
     """The newest result of each question, of data that may grow by the second.
 
     At most one reader makes a result at a time, and the old one is dropped. What ``is_live`` says
-    of is made anew every ``every_s`` even where the data is the same, and no sooner than ``REST``
+    of is made anew every ``every_s`` even where the data is the same, and no sooner than ``rest``
     times what it took even where it is not. Anything else is made anew when its version changes.
+
+    With ``beside`` nobody waits for a live result that took ``BESIDE_S`` or more: it is made anew
+    by a thread, while who asks gets the one before. ``make`` may not ask who the reader is then.
 
     A cache by version would keep what a running job was at each of many moments, all of its steps
     in every one.
@@ -83,11 +89,13 @@ class Latest(Generic[T]):
         every_s: float = 0.0,
         *,
         rest: float = REST,
+        beside: bool = False,
     ) -> None:
         self._most = most
         self._is_live = is_live
         self._every_s = every_s
         self._rest = rest
+        self._beside = beside
         self._entries: OrderedDict[Hashable, _Newest[T]] = OrderedDict()
         self._lock = Lock()
 
@@ -108,14 +116,33 @@ class Latest(Generic[T]):
         if not entry.making.acquire(blocking=not is_patient):
             assert made is not None
             return made[0]
+        beside = False
         try:
             made = entry.made  # perhaps by another while this one waited
             if made is not None and self._holds(made, version, self._rest * made[3]):
                 return made[0]
-            begun_s = time.monotonic()
-            result = make()
-            entry.made = result, version, begun_s, time.monotonic() - begun_s
-            return result
+            if made is None or not is_patient or not self._beside or made[3] < BESIDE_S:
+                return self._make(entry, version, make)
+            work = (entry, version, make)
+            threading.Thread(target=self._try, args=work, name="view", daemon=True).start()
+            beside = True
+            return made[0]
+        finally:
+            if not beside:  # else the thread lets go of it
+                entry.making.release()
+
+    def _make(self, entry: _Newest[T], version: str, make: Callable[[], T]) -> T:
+        begun_s = time.monotonic()
+        result = make()
+        entry.made = result, version, begun_s, time.monotonic() - begun_s
+        return result
+
+    def _try(self, entry: _Newest[T], version: str, make: Callable[[], T]) -> None:
+        """Make it anew on a thread of its own; where that fails, who asks next makes it."""
+        try:
+            self._make(entry, version, make)
+        except Exception:
+            entry.made = None
         finally:
             entry.making.release()
 

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from steptax.app.queries import QUERIES, Query
 from steptax.app.views.workspace import Workspace
 
+#: Rows that are made into Python objects at a time: they take many times the room of a column.
+_TOGETHER_ROWS = 10_000
+
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows in their order, each by column."""
+    """The rows of a query, in their order."""
 
-    columns: tuple[str, ...]
-    rows: list[dict[str, Any]]
+    table: pa.Table
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self.table.column_names)
+
+    def first(self, rows: int) -> list[dict[str, Any]]:
+        """The first ``rows`` of them, each by column."""
+        found: list[dict[str, Any]] = self.table.slice(0, rows).to_pylist()
+        return found
+
+    def each(self) -> Generator[dict[str, Any]]:
+        """All of them, one by one."""
+        for part in self.table.to_batches(max_chunksize=_TOGETHER_ROWS):
+            yield from part.to_pylist()
 
 
 def named_queries() -> Sequence[Query]:
@@ -27,5 +46,4 @@ def answer(
     ws: Workspace, name: str, *, job_id: str | None = None, parameters: Mapping[str, Any]
 ) -> Answer:
     """Rows of query ``name``; KeyError where there is none of that name."""
-    found = ws.engine.run(name, job_id=job_id, **parameters)
-    return Answer(tuple(found.column_names), found.to_pylist())
+    return Answer(ws.engine.run(name, job_id=job_id, **parameters))

@@ -5,8 +5,10 @@
 
 A value counts while its ``key`` is what it was made of: the job's record, its segments, and the
 program that worked it out. So an append makes the value of that job alone anew, a new version of
-the program all of them, and what is read always equals what would be worked out now. Only jobs that
-have ended are kept: one that runs would be written at every look. Files may be deleted at any time.
+the program all of them, and what is read always equals what would be worked out now. Of small jobs
+only those that have ended are kept: one that runs would be written at every look. Of a large one,
+which takes seconds to work out, what was said last is kept whatever its state. Files may be deleted
+at any time.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import pyarrow.parquet as pq
 
 from steptax.app.lake import Lake
 from steptax.app.lake.rollups import write_rollup
+from steptax.app.views.job.extent import FEW_JOBS, LARGE_JOB_ROWS, rows_of_jobs
 from steptax.app.views.stored_codec import Codec, references
 from steptax.app.views.workspace import Workspace
 
@@ -143,9 +146,24 @@ def program() -> str:
     """Changes with the code that works values out."""
     digest = hashlib.sha256()
     for folder in _PROGRAM:
-        for file in sorted([*folder.glob("*.py"), *folder.glob("*.sql")]):
-            digest.update(file.name.encode() + b"\n" + file.read_bytes())
+        for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.sql")]):
+            name = file.relative_to(folder).as_posix()
+            digest.update(name.encode() + b"\n" + file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def to_store(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of ``jobs`` whose values are kept: large ones, and of many jobs what has ended.
+
+    A few small jobs are worked out as soon as looked up.
+    """
+    many = len(jobs) >= FEW_JOBS
+    rows = rows_of_jobs(ws, None if many else [str(job["job_id"]) for job in jobs])
+    return [
+        job
+        for job in jobs
+        if rows.get(job["job_id"], 0) > LARGE_JOB_ROWS or (many and is_settled(job))
+    ]
 
 
 def is_settled(job: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from steptax.app.errors import UserError
+from steptax.app.errors import UserError, install_hint
 
 Work = Callable[[], object]
 """One iteration of what is timed; its data lies on the device already."""
@@ -127,7 +127,7 @@ def open_backends(name: str = "auto") -> Sequence[Backend]:
         raise UserError(
             "torch is not installed in this environment",
             where="--backend",
-            hint="install steptax[gpu], or leave the flag out: numpy measures the CPU",
+            hint=f"{install_hint('gpu')}; or leave the flag out: numpy measures the CPU",
         )
     if name == "numpy" or not there:
         from steptax.benchmarks.hardware.numpy_backend import NumpyBackend

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from steptax.app.errors import UserError
+from steptax.app.errors import UserError, install_hint
 from steptax.benchmarks.hardware import blocks, gemm, launch, links, memory
 from steptax.benchmarks.hardware.backend import Backend, BlockShape, open_backends
 from steptax.benchmarks.hardware.case import Case
@@ -192,7 +192,7 @@ def _require_collective(request: Request, place: Place | None) -> None:
             f"without torch {', '.join(request.sweep.operations)} cannot run: only "
             f"{', '.join(ShmComm.operations)} can",
             where="--op",
-            hint="install steptax[gpu], which has gloo for CPUs too, or name --op all_reduce",
+            hint=f"{install_hint('gpu')}, which has gloo for CPUs too; or name --op all_reduce",
         )
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from steptax.app.lake import Lake
 from steptax.app.lake.compact import TARGET_ROWS
 from steptax.app.schema.rollups import WINDOW_STEPS
-from steptax.app.views.job.history import MOST_CELLS
+from steptax.app.views.job.history import block_of
 from steptax.app.views.job.load import MAX_ROWS
 from steptax.benchmarks.product.scale_data import EPOCH_US, JOB, fill
 
@@ -110,10 +110,7 @@ def table(sizes: Sizes, gpus: Sequence[int] = GPUS, step_s: float = STEP_S) -> l
         ["steps that a page reads row by row", *(f"{MAX_ROWS // n:,}" for n in gpus)],
         [
             "steps of a cell of a day's heat map",
-            *(
-                f"{WINDOW_STEPS * max(1, -(-int(n * steps) // (WINDOW_STEPS * MOST_CELLS))):,}"
-                for n in gpus
-            ),
+            *(f"{block_of(n, int(steps))[0]:,}" for n in gpus),
         ],
     ]
 

@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from steptax.app.lake import Lake, rollups
-from steptax.app.lake import ingest as ingest_module
+from steptax.app.lake import Lake, rollups, staging
 from steptax.app.lake.ingest import ingest
 from steptax.app.queries import DuckEngine
 from steptax.app.schema import Batch
@@ -146,7 +145,7 @@ def collect(lake: Path, devices: int, seed: int, first_s: int, end_s: int) -> Da
     """Ingest what the devices say from ``first_s`` to ``end_s``, stretch by stretch."""
     fleet, store, at_s = Fleet(devices, seed), Lake(lake), first_s
     rolled = _Stopwatch(rollups.roll_up)
-    setattr(ingest_module, "roll_up", rolled)  # noqa: B010 (no name of its interface)
+    setattr(staging, "roll_up", rolled)  # noqa: B010 (no name of its interface)
     count, spent_s, generate_s = 0, 0.0, 0.0
     while at_s < end_s:
         until_s = min(end_s, at_s + max(1, ROWS // devices))

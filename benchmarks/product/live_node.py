@@ -9,6 +9,7 @@ the spool on nothing is simulated. Needs only the standard library.
 from __future__ import annotations
 
 import json
+import math
 import random
 import sys
 import threading
@@ -20,13 +21,14 @@ from steptax.connectors.recorder import StepRecorder
 from steptax.connectors.recorder.batch import Piece
 from steptax.connectors.recorder.rows import Columns
 from steptax.connectors.recorder.segments import encode_segment, replace_file, segment_name
+from steptax.connectors.recorder.shipper import EARLY_RATIO, LOOK_S
 from steptax.connectors.recorder.spool import Spool
 
 #: Share of a step that a rank works, and how much longer the slow one does.
 WORK_RATIO, SLOW_RATIO, NOISE_RATIO = 0.80, 0.12, 0.01
 SLOW_RANK = 19
-#: Flushes of different ranks are not at once: so many moments in each interval.
-PHASES = 8
+#: Recorders look for a step that ended at moments of their own: so many of them in LOOK_S.
+PHASES = 5
 BEAT_S = 2.0
 
 
@@ -44,13 +46,15 @@ class Simulated(threading.Thread):
         self._beat_s = 0.0
 
     def run(self) -> None:
-        """Flush each rank once in each interval, until all steps are written."""
+        """Flush each rank as its recorder would, at the end of steps, until all are written."""
         plan, tick = self._plan, 0
+        steps_between = math.ceil(EARLY_RATIO * plan.flush_s / plan.step_s)
         for rank in self._ranks:
             self._put("ranks", rank, {"host": [f"node-{self._ranks.start}"]}, 1)
         while min(self._first.values()) < plan.steps:
-            due_ns = self._begin_ns + int((tick + 1) * plan.flush_s / PHASES * 1e9)
-            time.sleep(max(0.0, (due_ns - time.time_ns()) / 1e9))
+            ends_s = (tick // PHASES + 1) * steps_between * plan.step_s
+            due_s = ends_s + (tick % PHASES + 0.5) / PHASES * LOOK_S
+            time.sleep(max(0.0, due_s - (time.time_ns() - self._begin_ns) / 1e9))
             ended = int((time.time_ns() - self._begin_ns) / 1e9 / plan.step_s)
             for rank in self._ranks[tick % PHASES :: PHASES]:
                 self._flush(rank, min(ended, plan.steps))

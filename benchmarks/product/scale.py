@@ -3,11 +3,12 @@
     python -m steptax.benchmarks.product.scale                       # 16,384 ranks x 10,000 steps
     python -m steptax.benchmarks.product.scale --ranks 4096 --steps 5000 --peers polars pandas
 
-A seeded job is written into a lake (kept with ``--lake``) with its roll-ups. Then each question is
-asked in a process of its own: *cold*, with the files in no cache where the system's can be emptied
-(root, Linux), and *warm*. A *page* rests on roll-ups, a *window* reads raw rows of some steps, a
-*scan* all of them. Peers read the same Parquet files and are asked the same. Processor seconds are
-those of the fastest warm answer: what else runs on the machine disturbs them less.
+A seeded job is written into a lake (kept with ``--lake``) with its roll-ups, beside a few small
+ones: pages about all jobs must not read through the big one. Then each question is asked in a
+process of its own: *cold*, with the files in no cache where the system's can be emptied (root,
+Linux), and *warm*. A *page* rests on roll-ups, a *window* reads raw rows of some steps, a *scan*
+all of them. Peers read the same Parquet files and are asked the same. Processor seconds are those
+of the fastest warm answer: what else runs on the machine disturbs them less.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ import pyarrow as pa
 
 from steptax.app.lake import Lake, Segment, rollups
 from steptax.app.queries import DuckEngine
-from steptax.app.schema.rollups import WINDOW_STEPS
+from steptax.app.schema.rollups import SPAN_STEPS, WINDOW_STEPS
+from steptax.app.views.fleet.load import load_jobs
+from steptax.app.views.job.extent import FEW_JOBS, step_summaries
+from steptax.app.views.workspace import Workspace, open_workspace
 from steptax.benchmarks.product.process import forget_files, of_its_own, peak_mib
 from steptax.benchmarks.product.scale_data import JOB, SEGMENT_STEPS, segments, slow_rank
 
@@ -42,11 +46,17 @@ PAGES: dict[str, tuple[str, dict[str, Any]]] = {
         "history_windows",
         {"step_block": WINDOW_STEPS, "window_steps": WINDOW_STEPS},
     ),
+    "page: ranks by spans of steps": (
+        "history_windows",
+        {"step_block": SPAN_STEPS[0], "window_steps": SPAN_STEPS[0]},
+    ),
     "window: 128 steps, all ranks": ("step_cells", {"first_step": 640, "last_step": 767}),
     "window: one step, all ranks": ("step_cells", {"first_step": 700, "last_step": 700}),
 }
 
 MEDIAN = "per step max, mean, median"
+#: The same by groups of segments that have no step in common: who has put them apart may ask so.
+MEDIAN_APART = f"{MEDIAN}, in parts"
 #: Whole scans of raw rows, in SQL; ``work`` is what a rank does before it is ready.
 SCANS = {
     MEDIAN: (
@@ -95,11 +105,19 @@ def in_steptax(lake: Lake) -> Iterator[tuple[str, Callable[[], Any]]]:
     engine = DuckEngine(lake)
     for title, (name, given) in PAGES.items():
         yield title, partial(engine.run, name, job_id=JOB, **given)
+    ws = open_workspace(lake.root)
+    yield "page: steps of all jobs", partial(step_summaries, ws, ws.job_ids())
+    yield "page: rows of all small jobs", partial(_small, ws)
     segments = lake.segments("steps", JOB)
     for title, sql in SCANS.items():
         text = sql.format(**numbers(lake))
-        parts = apart(segments, TOGETHER_ROWS) if title == MEDIAN else [segments]
-        yield f"scan: {title}", partial(_scanned, duckdb.connect(), text, parts)
+        yield f"scan: {title}", partial(_scanned, duckdb.connect(), text, [segments])
+    parts = apart(segments, TOGETHER_ROWS)
+    yield f"scan: {MEDIAN_APART}", partial(_scanned, duckdb.connect(), SCANS[MEDIAN], parts)
+
+
+def _small(ws: Workspace) -> int:
+    return sum(1 for _ in load_jobs(ws, [row for row in ws.jobs() if row["job_id"] != JOB]))
 
 
 def apart(segments: Sequence[Segment], rows: int) -> list[list[Segment]]:
@@ -133,14 +151,25 @@ def in_polars(lake: Lake) -> Iterator[tuple[str, Callable[[], Any]]]:
     rows = pl.scan_parquet(files_of(lake)).select("step", "rank", "duration_us", "comm_us", work)
     usual = rows.group_by("step").agg(pl.col("work").mean().alias("mean"))
     beyond = pl.col("work") - pl.col("mean")
-    plans = (
-        rows.group_by("step")
-        .agg(
+
+    def medians(own: pl.LazyFrame) -> pl.LazyFrame:
+        per_step = own.group_by("step").agg(
             pl.col("work").max().alias("max"),
             pl.col("work").mean().alias("mean"),
             pl.col("work").median().alias("median"),
         )
-        .sort("step"),
+        return per_step.sort("step")
+
+    def in_parts() -> pl.DataFrame:
+        found = []
+        for part in apart(lake.segments("steps", JOB), TOGETHER_ROWS):
+            own = pl.scan_parquet([str(one.path) for one in part])
+            own = own.select("step", work)
+            found.append(medians(own).collect(engine="streaming"))
+        return pl.concat(found)
+
+    plans = (
+        medians(rows),
         rows.join(usual, on="step")
         .group_by("rank")
         .agg(beyond.mean().alias("excess"), (pl.col("work") > 1.04 * pl.col("mean")).sum())
@@ -157,6 +186,7 @@ def in_polars(lake: Lake) -> Iterator[tuple[str, Callable[[], Any]]]:
     )
     for title, plan in zip(SCANS, plans, strict=True):
         yield f"scan: {title}", partial(plan.collect, engine="streaming")
+    yield f"scan: {MEDIAN_APART}", in_parts
 
 
 def in_pandas(lake: Lake) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -239,10 +269,16 @@ def fill(root: Path, ranks: int, steps: int) -> None:
         lake.append("steps", part, source="benchmark")
         rows += part.num_rows
     stored_s = time.perf_counter() - begin
+    for k in range(FEW_JOBS):
+        for part in segments(8, 16):
+            named = pa.array([f"small-{k}"] * part.num_rows)
+            lake.append("steps", part.set_column(0, "job_id", named), source="benchmark")
     rollups.ROLLED_ROWS = kept
     begin = time.perf_counter()
     rollups.roll_up(root, "steps", [s.path for s in lake.segments("steps", JOB)])
     rolled_s = time.perf_counter() - begin
+    name, given = PAGES["page: ranks by spans of steps"]
+    DuckEngine(lake).run(name, job_id=JOB, **given)  # whoever asks first adds them up
     size = sum(Path(f).stat().st_size for f in files_of(lake))
     small = sum(f.stat().st_size for f in (root / "rollups").rglob("*.parquet"))
     print(f"{rows:,} rows made and stored in {stored_s:.1f} s, {size / rows:.2f} bytes each")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
-from steptax.connectors.base import Capabilities, Connector, Options, RawChunk
+from steptax.connectors.base import Capabilities, Options, RawChunk
 from steptax.connectors.sources import head
 from steptax.connectors.tables.facts import rows_of
-from steptax.connectors.wholefile import Whole, read_whole, text_in
+from steptax.connectors.wholefile import Whole, WholeFileConnector, text_in
 
 #: No device of today reaches it in any of the units here; more is a damaged number.
 MOST = 1e15
@@ -78,7 +77,7 @@ def positive(found: Any) -> float | None:
     return float(found) if 0 < found < MOST and math.isfinite(found) else None
 
 
-class BenchFileConnector(Connector):
+class BenchFileConnector(WholeFileConnector):
     """A file that one run of a benchmark wrote."""
 
     sees: str
@@ -94,10 +93,6 @@ class BenchFileConnector(Connector):
         if not any(mark in data for mark in self.marks):
             raise InputError(self.is_not, where=str(source), hint=self.hint)
         return Capabilities(("bench_results",), 3, self.sees, self.cannot_see)
-
-    def fetch(self, source: Path, options: Options) -> Iterator[RawChunk]:
-        """The whole file."""
-        yield RawChunk(str(source), 1, read_whole(source, by_folder=False))
 
     def parse(self, raw: RawChunk, options: Options) -> list[Batch]:
         """Rows of ``bench_results``."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
-from steptax.connectors.base import Capabilities, Connector, Options, RawChunk
+from steptax.connectors.base import Capabilities, Options, RawChunk
 from steptax.connectors.nccl.nccl_tests_json import read_json
 from steptax.connectors.nccl.nccl_tests_text import (
     Sweep,
@@ -23,7 +23,7 @@ from steptax.connectors.nccl.nccl_tests_text import (
 from steptax.connectors.sources import head, text_of
 from steptax.connectors.tables.facts import rows_of
 from steptax.connectors.values import BadValueError, real_number, whole_number
-from steptax.connectors.wholefile import Whole, read_whole, text_in
+from steptax.connectors.wholefile import Whole, WholeFileConnector, text_in
 from steptax.connectors.wording import said as counted
 
 #: A host list that is longer is told by its length.
@@ -33,7 +33,7 @@ _WRONG_ERROR = 1e-2
 _METRICS = (("time", "us"), ("algbw", "GB/s"), ("busbw", "GB/s"))
 
 
-class NcclTestsConnector(Connector):
+class NcclTestsConnector(WholeFileConnector):
     """Outputs of the bandwidth tests of NCCL and RCCL."""
 
     kind = "nccl-tests"
@@ -67,10 +67,6 @@ class NcclTestsConnector(Connector):
             sees="bandwidth by size of each operation, wrong results",
             cannot_see="which link or rank is slow; what a training job gets",
         )
-
-    def fetch(self, source: Path, options: Options) -> Iterator[RawChunk]:
-        """The whole file."""
-        yield RawChunk(str(source), 1, read_whole(source, by_folder=False))
 
     def parse(self, raw: RawChunk, options: Options) -> list[Batch]:
         """Rows of ``bench_results``."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
-from steptax.connectors.base import Capabilities, Connector, Options, RawChunk, Run
+from steptax.connectors.base import Capabilities, Options, RawChunk, Run
 from steptax.connectors.nccl.communicators import CommunicatorFacts
 from steptax.connectors.nccl.names import operation
 from steptax.connectors.nccl.ras_text import ALL_RANKS, read_ras_text
@@ -22,7 +22,7 @@ from steptax.connectors.values import (
     text_value,
     whole_number,
 )
-from steptax.connectors.wholefile import Whole, read_whole, text_in, whole_json
+from steptax.connectors.wholefile import Whole, WholeFileConnector, text_in, whole_json
 
 _MARKS = (
     *('"communicators"', "Job summary", "Communicators...", "RAS Monitor", "in group  per comm"),
@@ -40,7 +40,7 @@ _RESULTS = {
 }
 
 
-class NcclRasConnector(Connector):
+class NcclRasConnector(WholeFileConnector):
     """Answers of ``ncclras``."""
 
     kind = "nccl-ras"
@@ -77,10 +77,6 @@ class NcclRasConnector(Connector):
     def begin(self, source: Path, options: Options) -> Run:
         """Each communicator and rank is told once."""
         return CommunicatorFacts()
-
-    def fetch(self, source: Path, options: Options) -> Iterator[RawChunk]:
-        """The whole file."""
-        yield RawChunk(str(source), 1, read_whole(source, by_folder=False))
 
     def parse(self, raw: RawChunk, options: Options) -> list[Batch]:
         """Rows of ``communicators``."""

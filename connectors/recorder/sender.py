@@ -25,7 +25,11 @@ from steptax.connectors.recorder.transport import Answer, Backoff, Transport
 #: While nothing is taken, batches are made this large, or this old.
 _LARGE_BYTES = 1 << 20
 _OLD_US = 15_000_000
-_IDLE_S = 0.25
+_IDLE_S = 0.1
+#: Ranks that end a step together write about it within this time: it is waited for, so that one
+#: batch holds them all, but not for longer than a few times it.
+_SETTLE_US = 100_000
+_SETTLED_US = 300_000
 
 
 class Sender:
@@ -160,6 +164,9 @@ class Sender:
     def _pack(self, *, is_last: bool) -> None:
         self._remove_leftovers()
         entries = self._spool.entries()
+        if entries and not is_last and _are_coming(entries):
+            self._pack_at_s = 0.0
+            return
         while entries:
             size = sum(entry.piece.size for entry in entries)
             if self._pending and not is_last and size < self._large_bytes:
@@ -272,6 +279,13 @@ class Sender:
         reason = answer.reason or "no answer"
         # Each kind of failure is said once: that the token is wrong, even after an outage.
         self._notes.failed("sending records", ConnectionError(reason), reason.partition(":")[0])
+
+
+def _are_coming(entries: list[Entry]) -> bool:
+    """Whether ranks are just writing: the newest entry is young, and the oldest not old."""
+    now_us = time.time_ns() // 1000
+    oldest_us, newest_us = now_us - _created_us(entries[0]), now_us - _created_us(entries[-1])
+    return 0 <= newest_us < _SETTLE_US and oldest_us < _SETTLED_US
 
 
 def _created_us(entry: Entry) -> int:

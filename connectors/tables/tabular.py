@@ -97,6 +97,7 @@ class TabularConnector(Connector):
         """Header, plan and the rows of the head of ``source``; InputError when there are none."""
         header = read_header(source)
         plan = self.plan(header, options, str(source))
+        whole = True
         if header.format is Format.PARQUET:
             batches = _parquet_batches(source, sorted(plan.wanted), 4096)
             rows = next((batch_rows(batch, 1) for batch in batches if batch.num_rows), None)
@@ -107,6 +108,12 @@ class TabularConnector(Connector):
             block = TextBlock(1, data if whole else data[: data.rfind(b"\n") + 1] or data)
             rows = split_rows(TableChunk(header, block), 1, plan)
         if rows is None or not (len(rows) or rows.bad):
+            if not whole:
+                raise InputError(
+                    f"its first row goes on for more than {HEAD_BYTES:,} bytes",
+                    where=str(source),
+                    hint="check that it is a table with each row in a line of its own",
+                )
             raise InputError(
                 "has column names and no rows", where=str(source), hint="check that it is complete"
             )

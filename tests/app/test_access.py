@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import subprocess
 import sys
@@ -14,19 +16,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.access import (
+    ANY_READER,
     ANYONE,
     AccessDeniedError,
     AccessRules,
     Grant,
+    LiveRules,
     NotLoggedInError,
     Role,
     read_rules,
 )
-from steptax.app.commands.demo import serve_command
+from steptax.app.commands import serve
+from steptax.app.commands.serve import serve_command
 from steptax.app.errors import UserError
 from steptax.app.lake import Lake
-from steptax.app.logs import HIDDEN, JsonLines, secrets_in
-from steptax.app.serve import server_command
+from steptax.app.logs import HIDDEN, JsonLines, Redacting, secrets_in
+from steptax.app.serve import free_port, server_command
 from tests.team_lake import store_team
 
 PLANTED = "planted-secret-1f6b0a2c9d8e7f6a5b4c3d2e1f0a9b8c"
@@ -181,6 +186,28 @@ def test_what_is_wrong_is_said_and_no_value_of_the_file(
     assert PLANTED not in str(error.value)
 
 
+def test_rules_are_as_the_file_is_now(
+    file: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = file(whole())
+    live = LiveRules(path)
+    assert live.now() is live.now()
+    assert live.now().session_hours == 8
+    path.write_text(whole("[access]\nsession_hours = 2\n" + GRANT))
+    assert live.now().session_hours == 2
+    path.chmod(0o644)
+    for _ in range(3):
+        with pytest.raises(AccessDeniedError, match="nobody sees anything") as error:
+            live.now()
+        assert str(path) not in str(error.value)  # whoever asks may be anybody
+    assert caplog.text.count("others can read it") == 1
+    path.unlink()
+    with pytest.raises(AccessDeniedError):
+        live.now()
+    file(whole())
+    assert live.now().session_hours == 8
+
+
 def test_it_listens_beyond_this_machine_when_told_twice_or_with_a_login(tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.7"):
         with pytest.raises(UserError, match="there is no login") as error:
@@ -210,8 +237,6 @@ def test_no_secret_is_on_the_command_line(file: Callable[..., Path]) -> None:
 
 
 def test_secrets_are_blotted_out_of_lines_and_tracebacks() -> None:
-    import logging
-
     found = secrets_in({"auth": {"client_secret": PLANTED, "client_id": "steptax"}})
     assert found == [PLANTED]
     try:
@@ -220,9 +245,21 @@ def test_secrets_are_blotted_out_of_lines_and_tracebacks() -> None:
         record = logging.LogRecord(
             "steptax", logging.ERROR, "x", 1, f"got {PLANTED}", None, sys.exc_info()
         )
-    line = JsonLines(found).format(record)
-    assert PLANTED not in line
-    assert line.count(HIDDEN) >= 2
+    for form in (JsonLines, Redacting):
+        line = form(found).format(record)
+        assert PLANTED not in line
+        assert line.count(HIDDEN) >= 2
+
+
+def test_a_line_of_a_request_names_it_and_stays_one_line() -> None:
+    told = {"method": "GET", "path": "/a\n2026 INFO \u202eforged", "status": 404}
+    record = logging.makeLogRecord({"msg": "request", "name": "steptax.serve", **told})
+    line = Redacting().format(record)
+    assert line.endswith(
+        'steptax.serve: request method=GET path="/a\\n2026 INFO \\u202eforged" status=404'
+    )
+    assert len(line.splitlines()) == 1
+    assert told.items() <= json.loads(JsonLines().format(record)).items()
 
 
 @pytest.mark.parametrize("form", ["html", "csv"])
@@ -244,6 +281,40 @@ def test_a_report_of_a_team_holds_nothing_of_another(
     assert "there is no job" in error["message"]
 
 
-def test_without_a_login_whoever_reaches_the_pages_may_all() -> None:
+def test_without_a_login_this_machine_may_all_and_others_may_read() -> None:
     assert ANYONE.may_manage()
     ANYONE.check_budget("all")
+    assert ANY_READER.is_whole
+    assert not ANY_READER.may_manage()
+    for scope in ("all", "team:alpha", "job:one"):
+        with pytest.raises(AccessDeniedError):
+            ANY_READER.check_budget(scope)
+
+
+@pytest.mark.parametrize(
+    ("flags", "others"),
+    [
+        ({}, False),
+        ({"host": "localhost"}, False),
+        ({"host": "0.0.0.0", "insecure": True}, True),
+        ({"insecure": True}, True),  # a proxy of this machine brings the others
+        ({"allow_host": ["steptax.example"]}, True),
+    ],
+)
+def test_who_else_reaches_the_pages_may_only_read(
+    flags: dict[str, Any], others: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, str]] = []
+
+    def dashboard_at(
+        _host: str, _port: int, environment: dict[str, str], _access: Path | None
+    ) -> None:
+        told.append(environment)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve, "dashboard_at", dashboard_at)
+    monkeypatch.setattr(serve, "stop_on_terminate", lambda: None)
+    monkeypatch.delenv("STEPTAX_ACCESS", raising=False)
+    monkeypatch.delenv("STEPTAX_ANYONE_MAY_READ", raising=False)
+    serve_command(lake=tmp_path / "lake", port=free_port(8600), **flags)
+    assert [("STEPTAX_ANYONE_MAY_READ" in one) for one in told] == [others]

@@ -299,7 +299,7 @@ class TestTwoKindsOfFile:
         assert total(tmp_path) == Decimal(10)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.data())
 def test_every_order_of_two_kinds_counts_each_hour_once(data: st.DataObject) -> None:
     """The same bill as FOCUS and as native export, each growing, in any order and as chosen."""
@@ -413,7 +413,7 @@ def test_a_login_in_an_address_is_named_as_ignored_and_never_printed(tmp_path: P
     assert "s3cret" not in told
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.data())
 def test_every_way_of_delivering_a_month_gives_its_total(data: st.DataObject) -> None:
     costs = st.integers(-500, 5000).map(lambda cents: str(Decimal(cents) / 100))

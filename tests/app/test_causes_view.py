@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from steptax.app.cli import main
@@ -120,7 +121,18 @@ def test_the_command_prints_the_finding_with_its_evidence(
     assert left.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "Why it is slow" in text
-    assert f"rank {HOT}: +200 ms (20 % of the usual step), step 0 to 59, still going on" in text
+    assert f"rank {HOT}: +200 ms (20 % of a slow step), step 0 to 59, still going on" in text
+
+
+def test_a_finding_has_the_same_size_however_many_steps_are_looked_at(lake: Lake) -> None:
+    (one,) = view(lake).findings
+    assert "still going on" in one.sentence
+    # The usual step of a window in which all are slow is a slow one; the excess is of those anyway.
+    assert replace(one, excess_ratio=0.5).brief == one.brief
+    lake.append("jobs", pa.table({"job_id": ["a"], "state": ["completed"]}), source="end")
+    (over,) = view(lake).findings
+    assert over.is_open
+    assert over.brief == one.brief.replace("still going on", "until the job ended")
 
 
 def test_a_level_job_has_nothing_to_explain(tmp_path: Path) -> None:

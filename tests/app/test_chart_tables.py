@@ -90,13 +90,20 @@ def test_no_records_make_an_empty_table() -> None:
 
 def test_csv_leaves_unknown_empty_and_cannot_run_in_a_spreadsheet() -> None:
     columns = (Column("host", "host", "text"), Column("share", "share", "ratio"))
-    text = table(columns, [("=HYPERLINK(1)", 0.25), ("-x", None), ("a,b", 0.0)]).csv()
+    hosts = [("=HYPERLINK(1)", 0.25), ("-x", None), ("a,b", 0.0)]
+    # Full-width signs, and what begins a cell where cells are separated by semicolons.
+    hosts += [("\uff1d1+1", None), ("\uff20x", None), ("a;=1+1|@x", None), ("a=b-c;d", None)]
+    text = table(columns, hosts).csv()
     rows = list(csv.reader(io.StringIO(text)))
     assert rows == [
         ["host", "share"],
         ["'=HYPERLINK(1)", "0.25"],
         ["'-x", ""],
         ["a,b", "0.0"],
+        ["'\uff1d1+1", ""],
+        ["'\uff20x", ""],
+        ["a;'=1+1|'@x", ""],
+        ["a=b-c;d", ""],
     ]
 
 

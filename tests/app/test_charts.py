@@ -34,7 +34,7 @@ from steptax.app.charts.timeline import PHASE_ORDER, phases_of, timeline_figure
 from steptax.app.charts.waterfall import amount, units_of, waterfall_figure
 from steptax.app.theme import DARK, LIGHT, palette_of
 from steptax.app.views.job.models import Grid, HeatMap, PhaseBar, Series, StepTimeline
-from steptax.app.views.job.shape import heat_map, thin_series
+from steptax.app.views.job.shape import MAX_HEAT_CELLS, heat_map, thin_series
 from steptax.app.views.models import LedgerLine
 from steptax.pages.parts import _column_config
 
@@ -173,8 +173,9 @@ def test_a_map_that_fits_is_left_alone() -> None:
 def test_labels_say_what_a_cell_covers() -> None:
     cells = heat_map(np.zeros((1000, 600)), np.arange(600), np.arange(1000, 2000))
     trace = data_of(heat_figure(cells, LIGHT, budget_bytes=PAGE_BYTES))[0]
-    assert trace["x"][0] == "1000–1001"
-    assert trace["y"][0] == "0–1"
+    assert trace["x"][0] == "1000–1005"
+    assert trace["y"][0] == "0–4"
+    assert cells.excess_ms.size <= MAX_HEAT_CELLS
     assert len(set(trace["x"])) == cells.excess_ms.shape[1]
     assert "largest excess of the cell" in trace["hovertemplate"]
     for word in ("rank %{y}", "step %{x}"):
@@ -206,6 +207,28 @@ def test_a_single_spike_is_circled_and_the_cell_keeps_its_click() -> None:
 def test_a_pooled_map_says_so() -> None:
     heat = heat_map(np.zeros((1000, 600)), np.arange(600), np.arange(1000))
     assert heat_note(heat) == "A cell holds the largest excess of its ranks and steps."
+
+
+@pytest.mark.parametrize("shape", [(500, 1024), (128, 16_384), (20_000, 8), (500, 8), (1, 30_000)])
+def test_no_map_has_more_cells_than_a_screen_shows(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(5)
+    excess_us = rng.normal(0, 1000, shape)
+    excess_us[rng.random(shape) < 0.01] = np.nan
+    steps, ranks = np.arange(shape[0]), np.arange(shape[1])
+    largest, mean = heat_map(excess_us, ranks, steps), heat_map(excess_us, ranks, steps, "mean")
+    assert largest.excess_ms.size == mean.excess_ms.size <= MAX_HEAT_CELLS
+    assert largest.is_pooled == (excess_us.size > MAX_HEAT_CELLS)
+    assert np.nanmax(largest.excess_ms) == pytest.approx(np.nanmax(excess_us) / 1000)
+    for i, j in ((0, 0), (-1, -1)):
+        cells = excess_us.T[heat_slice(largest.rank_edges, i), heat_slice(largest.step_edges, j)]
+        assert largest.excess_ms[i, j] == pytest.approx(np.nanmax(cells) / 1000)
+        assert mean.excess_ms[i, j] == pytest.approx(np.nanmean(cells) / 1000)
+    assert fit(mean, LIVE_BYTES) is mean  # nothing is pooled twice
+
+
+def heat_slice(edges: np.ndarray[Any, Any], place: int) -> slice:
+    begins, ends = edges[:-1], edges[1:]
+    return slice(int(begins[place]), int(ends[place]))
 
 
 def test_a_drag_selects_and_a_cell_is_a_rank_and_a_step() -> None:

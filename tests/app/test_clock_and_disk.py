@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -107,8 +108,73 @@ def test_a_disk_that_is_read_only_is_read(tmp_path: Path) -> None:
     assert said["data"]["coverage"]["steps_used"] == 5
     code, said = on_read_only("ingest", "steps", str(tmp_path / "new.csv"), *root)
     assert (code, said["ok"]) == (2, False)
-    assert said["error"]["hint"]
+    assert said["error"]["message"] == "cannot write: Read-only file system"
+    assert "mount it writable" in said["error"]["hint"]
     code, said = on_read_only("doctor", *root)
     texts = [f["text"] for f in said["data"]["findings"] if f["check"] == "permissions"]
     assert any("not be written" in text for text in texts)
     assert sorted(p for p in lake.root.rglob("*")) == before
+
+
+#: On a small disk: one job, one that is too large, and a budget where there is no room at all.
+FULL = """
+import subprocess, sys
+from decimal import Decimal
+from pathlib import Path
+from steptax.app.commands.output import exit_code_of
+from steptax.app.ingest import ingest_file
+from steptax.app.lake import Lake
+from steptax.app.views.review.budget import set_budget
+from steptax.app.views.workspace import open_workspace
+from steptax.connectors.base import Options
+
+folder = Path(sys.argv[1])
+disk = folder / "disk"
+if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", disk]).returncode:
+    sys.exit(99)
+lake = Lake(disk / "lake", create=True)
+
+def tried(write):
+    try:
+        write()
+    except OSError as error:
+        assert exit_code_of(error, as_json=True) == 2
+
+ingest_file(lake, "steps", folder / "one.csv", Options(job_id="one"))
+tried(lambda: ingest_file(lake, "steps", folder / "big.csv", Options(job_id="big")))
+tried(lambda: (disk / "rest").write_bytes(bytes(10**6)))
+tried(lambda: set_budget(open_workspace(lake.root), scope="all", period="2026-12",
+                         budget_usd=Decimal(5), goodput_slo_ratio=None, set_by="me"))
+assert [Lake(lake.root).read("steps", job).num_rows for job in ("one", "big")] == [2, 0]
+assert not list(disk.rglob("*.tmp"))
+"""
+
+
+def test_a_disk_that_is_full_is_named_and_nothing_half_is_left(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("no unshare on this machine")
+    (tmp_path / "disk").mkdir()
+    noise = random.Random(0)
+    head = "step,rank,duration_ms\n"
+    (tmp_path / "one.csv").write_text(f"{head}0,0,10\n0,1,12\n")
+    (tmp_path / "big.csv").write_text(
+        head + "".join(f"{step},0,{noise.random() * 1000:.3f}\n" for step in range(40_000))
+    )
+    done = subprocess.run(
+        [unshare, "--mount", sys.executable, "-c", FULL, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode == 99 or "unshare failed" in done.stderr:
+        pytest.skip("no disk can be mounted here")
+    assert done.returncode == 0, done.stderr
+    said = [one["error"] for one in json.loads("[" + done.stdout.replace("}\n{", "},{") + "]")]
+    assert len(said) == 3
+    for one in said:
+        assert one["kind"] == "UserError"
+        assert one["message"] == "cannot write: No space left on device"
+        assert "free some space" in one["hint"]
+    assert all(one["where"].startswith(f"{tmp_path}/disk/lake/tables/") for one in said[::2])

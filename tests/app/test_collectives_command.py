@@ -266,5 +266,6 @@ def test_a_job_without_collectives_is_answered_with_those_that_have(
 def test_a_folder_of_another_kind_is_refused(steptax: Run, tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     assert "found a folder" in steptax("ingest", "steps", tmp_path / "f", fails=2)["message"]
+    assert "or a device" in steptax("ingest", "steps", "/dev/zero", fails=2)["message"]
     error = steptax("ingest", "flight-recorder", tmp_path / "f", fails=2)
     assert "holds no flight-recorder file" in error["message"]

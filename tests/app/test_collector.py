@@ -20,7 +20,7 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from steptax.app.collect.beats import Beats
+from steptax.app.collect.beats import Beats, read_beat
 from steptax.app.collect.commits import CommitStore
 from steptax.app.collect.committer import Committer
 from steptax.app.collect.intake import BODY_BYTES, Intake, read_batch
@@ -347,6 +347,27 @@ def test_the_newest_heartbeat_of_each_rank_is_in_the_lake_and_outlives_the_colle
     assert [b["ts_us"] for b in lake.heartbeats("j")] == [5, 99, 3]
 
 
+@pytest.mark.parametrize("text", ["", "5", "[1]", '[{"rank": 1}]', '[{"rank": "x", "ts_us": "y"}]'])
+def test_a_collector_goes_on_where_its_own_heartbeats_were_damaged(
+    tmp_path: Path, text: str
+) -> None:
+    lake = Lake(tmp_path, create=True)
+    path = tmp_path / "live" / "job=j" / "beats-collector.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    beats = Beats(tmp_path)
+    beats.start()
+    beats.take([beat(1, 10)])
+    beats.close()
+    assert [(b["rank"], b["ts_us"]) for b in lake.heartbeats("j")] == [(1, 10)]
+
+
+@pytest.mark.parametrize("more", [{"host": 5}, {"step": "one"}, {"phase": "compute"}])
+def test_a_heartbeat_that_no_page_could_show_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(more)) + "|step"):
+        read_beat({**beat(1, 10)[1], **more})
+
+
 # -- over HTTP ----------------------------------------------------------------------------------
 
 
@@ -483,6 +504,39 @@ def test_without_the_token_nothing_is_taken_or_told(
         assert TOKEN not in json.dumps(said)
     assert not (tmp_path / "lake" / "tables").exists()
     assert ask(service, "GET", "/health", token=None)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:8501"},  # any page, of this machine too
+        {"Referer": "http://evil.example/page"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Host": "evil.example"},  # a name that was made to mean this machine
+        {"Host": ""},
+    ],
+)
+def test_without_tokens_no_page_in_a_browser_can_send(
+    headers: dict[str, str], tmp_path: Path
+) -> None:
+    body = batch([segment([row()])])
+    for service in running(
+        Service(Lake(tmp_path / "lake", create=True), "127.0.0.1", 0, tokens=[])
+    ):
+        for method, path, content in (
+            ("POST", "/v1/batches", body),
+            ("POST", "/v1/beats", b'{"beats": []}'),
+            ("GET", "/v1/status", None),
+        ):
+            status, said, _ = ask(service, method, path, content, None, **headers)
+            assert (status, said["ok"]) == (403, False)
+        assert steps_of(tmp_path / "lake") == []
+        port = service.server.server_port
+        for own in ({}, {"Host": f"localhost:{port}"}, {"Host": f"[::1]:{port}"}):
+            assert ask(service, "POST", "/v1/batches", body, None, **own)[0] == 200
+        assert len(steps_of(tmp_path / "lake")) == 1
 
 
 @pytest.mark.parametrize(

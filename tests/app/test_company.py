@@ -13,18 +13,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from steptax.app.charts.fleet_view_tables import burn_table
+from steptax.app.commands.executive import print_top
 from steptax.app.compute.causes.model import Cause
 from steptax.app.demo.company import SOURCE, Company, make_company
 from steptax.app.demo.company_facts import charges_table, device_table, jobs_table
 from steptax.app.demo.company_plan import DAYS, HOT_GPU, HOT_NODE, HOUR_US, NODES, plan, uuid_of
 from steptax.app.demo.company_steps import make_job
 from steptax.app.errors import UserError
+from steptax.app.format import format_measure, format_share, format_usd
 from steptax.app.lake import Lake
+from steptax.app.report.executive import executive_report
+from steptax.app.views.fleet.bill import fleet_bill
 from steptax.app.views.fleet.view import fleet_view
 from steptax.app.views.health import health_view
 from steptax.app.views.job.view import job_view
 from steptax.app.views.review.budget import budget_view
 from steptax.app.views.review.executive import executive_view
+from steptax.app.views.review.periods import change_text
 from steptax.app.views.workspace import Workspace, open_workspace
 
 ROOT = Path(__file__).parents[2]
@@ -128,7 +134,8 @@ def test_the_fleet_names_the_device_that_is_slow_again_and_again(
     view = fleet_view(ws, now_us=UNTIL_US)
     named = [(p.what, row.name, row.count) for p in view.places for row in p.rows if row.is_named]
     assert named == [("fail-slow", uuid_of(HOT_NODE, HOT_GPU), 3)]
-    assert uuid_of(HOT_NODE, HOT_GPU) in view.sentence
+    where = f"GPU {HOT_GPU} of host {HOT_NODE} ({uuid_of(HOT_NODE, HOT_GPU)})"
+    assert f"Look first at {where}: 3 fail-slow" in view.sentence
     states = {row.state: row.jobs for row in view.states}
     told = Counter(job.state or "unknown" for job in plan(UNTIL_US, 0))
     assert states == dict(told)
@@ -169,6 +176,106 @@ def test_the_objective_and_the_budget_are_held_against(company: tuple[Workspace,
     assert view.goodput_slo_ratio == 0.8
     assert view.spend.spent_usd.value is not None
     assert view.errors.goodput_ratio.value is not None
+
+
+def test_a_number_that_is_said_in_several_places_is_one_number(
+    company: tuple[Workspace, Company], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sentence, card, picture, fleet, command and brief of the same quantity."""
+    ws, _ = company
+    view, fleet = executive_view(ws, price=None, now_us=UNTIL_US), fleet_view(ws, now_us=UNTIL_US)
+    whole = fleet_bill(ws, by="cluster")
+    assert whole.total is not None
+    cards = {one.metric_id: one.measure for one in view.cards}
+    numbers = {one.metric_id: one.measure for one in executive_report(ws, now_us=UNTIL_US).numbers}
+    kpis = {one.metric_id: one for one in view.kpis}
+    billed = {line.bucket: line for line in whole.total.lines}
+    losses = {row.what: row for row in fleet.losses}
+    print_top(view)
+    printed = capsys.readouterr().out
+
+    def usd(bucket: str) -> float:
+        return float(billed[bucket].cost or 0)
+
+    waited, idle = usd("straggler_wait"), usd("unallocated")
+    for what, places in {
+        "spend": [float(whole.total.cost or 0), cards["cost_usd"].value, numbers["cost_usd"].value,
+                  kpis["spend_usd"].measure.value],
+        "waiting": [waited, losses["waiting for the slowest rank"].usd.value],
+        "held by nobody": [idle, fleet.capacity.unallocated_usd.value,
+                           losses["devices that nobody held"].usd.value,
+                           view.unallocated.spend_usd.value],
+        "straggler tax": [cards["straggler_tax_ratio"].value,
+                          kpis["straggler_tax_ratio"].measure.value],
+        "to win back": [cards["recoverable_usd"].value, kpis["recoverable_usd"].measure.value,
+                        sum(job.recoverable_usd.value or 0 for job in view.jobs),
+                        sum(row.recoverable_usd.value or 0 for row in view.showback["team"])],
+    }.items():  # fmt: skip
+        assert places == pytest.approx([places[0]] * len(places), rel=1e-5), what
+    for name, places in {
+        "goodput_ratio": [cards["goodput_ratio"], numbers["goodput_ratio"]],
+        "ettr_ratio": [fleet.metrics["ettr_ratio"]],
+    }.items():
+        one = whole.total.metrics[name]
+        assert one.low is not None
+        assert [(m.value, m.low, m.high) for m in places] == [
+            pytest.approx((one.value, one.low, one.high))
+        ] * len(places), name
+    # In words, to the printed digit.
+    tax = f"{format_measure(cards['straggler_tax_ratio'])}"
+    assert f"the largest loss beside it is straggler wait ({tax})" in view.sentence
+    assert kpis["straggler_tax_ratio"].text == f"{tax} = {format_usd(waited)}"
+    assert f"{format_usd(idle)} for devices that no job held" in view.sentence
+    assert f"= {format_usd(idle)}" in fleet.sentence
+    assert f"= {format_usd(waited)}" in fleet.sentence
+    assert f"straggler wait ({format_share(billed['straggler_wait'].share)}" in whole.sentence
+    assert f"What breaks most: {fleet.losses[0].what} " in fleet.sentence
+    assert not fleet.losses[-1].is_broken
+    for one in view.cards:
+        assert f"{one.title}: {format_measure(one.measure)}" in printed
+        assert all(detail in printed for detail in one.details)
+
+
+def test_what_is_not_known_is_claimed_nowhere(
+    company: tuple[Workspace, Company],
+) -> None:
+    """Bounds that hold zero, periods of unequal days, and jobs without anything to repair."""
+    ws, _ = company
+    view, fleet = executive_view(ws, price=None, now_us=UNTIL_US), fleet_view(ws, now_us=UNTIL_US)
+    budget = budget_view(ws, period="2026-11", now_us=UNTIL_US)
+    card = {one.metric_id: one for one in view.cards}
+    left, burn = budget.errors.left_usd, budget.errors.week_burn
+    assert left.sign_is_open
+    assert burn.low is not None
+    assert burn.low < 1 < (burn.value or 0)
+    said = [budget.sentence, *card["goodput_ratio"].details, *fleet.warnings]
+    assert not any("is overspent by" in text or "will not last" in text for text in said)
+    assert sum("is overspent is not known: between" in text for text in said) == 2
+    assert any(f"may not last: over 7 days it burns at {format_measure(burn)}" in t for t in said)
+    assert budget.errors.lasts_days.value is None
+    (row,) = burn_table(fleet).arrow().to_pylist()
+    assert row["left_usd"] is None
+    # Both periods are on record, and a card says the values that its change is of.
+    assert view.compared.startswith("newest 3 weeks, ")
+    assert view.variance is not None
+    for one in view.cards:
+        assert one.delta is not None
+        assert f"newest 3 weeks {format_measure(one.delta.now)} vs " in one.delta.against
+    goodput = card["goodput_ratio"].delta
+    assert goodput is not None
+    assert goodput.change.sign_is_open
+    assert change_text(goodput).startswith("-")
+    assert " to +" in change_text(goodput)
+    with_steps = [job for job in view.jobs if job.straggler_tax.value is not None]
+    assert len(with_steps) == 30
+    nothing = [job for job in with_steps if job.recoverable_usd.value == 0]
+    assert len(nothing) > 20
+    assert {job.recoverable_usd.warnings for job in nothing} == {
+        ("no rank is slow for good, so there is none to repair",)
+    }
+    assert all(job.recoverable_usd.value is not None for job in with_steps)
+    assert {job.culprit for job in nothing} == {"nobody"}
+    assert all(row.recoverable_usd.value is not None for row in view.showback["team"])
 
 
 def test_everything_says_that_it_is_synthetic(company: tuple[Workspace, Company]) -> None:

@@ -10,14 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptax.app.lake import Lake, Segment
 from steptax.app.lake.compact import compact
-from steptax.app.lake.quarantine import FOLDER, damage_of
+from steptax.app.lake.quarantine import FOLDER, damage_of, segment_damage
 from steptax.app.lake.rollups import rollup_path
+from steptax.app.schema import table
 from steptax.app.schema.rollups import DEVICES
 from steptax.app.views.workspace import open_workspace
 from tests.app.fleet_lake import RANKS, S, rows, steps, us
@@ -137,6 +141,80 @@ def test_lines_of_a_recorder_that_are_torn(lake: Lake) -> None:
     assert "line 2 is no JSON" in aside.reason
 
 
+def line(**values: object) -> str:
+    row = {"job_id": "a", "attempt": 0, "step": 90, "rank": 0, "duration_us": 5, "source": "x"}
+    return orjson.dumps(row | values).decode()
+
+
+WRONG_LINES = (
+    "[1, 2]",
+    "5",
+    '"x"',
+    line(duration_us="abc"),
+    line(duration_us=[1]),
+    line(duration_us={"a": 1}),
+    line(duration_us=3 * 10**9),
+    line(duration_us=1.5),
+    line(rank="first"),
+    line(source=["x"]),
+)
+
+
+@pytest.mark.parametrize("wrong", WRONG_LINES)
+def test_lines_of_other_types_fail_no_question(lake: Lake, wrong: str) -> None:
+    path = lake.folder("steps", "a") / f"live-{1:017d}-90-90-2-00000000.jsonl"
+    path.write_text(f"{wrong}\n")
+    segment = next(s for s in lake.segments("steps", "a") if s.path == path)
+    assert segment_damage(lake.root, segment)
+    assert count(lake) >= SEGMENTS * STEPS * RANKS  # the engine takes 1.5 for 2
+    assert lake.read("steps", "a").num_rows == SEGMENTS * STEPS * RANKS
+    (aside,) = lake.set_aside()
+    assert aside.place == lake.relative(path)
+    assert count(lake) == SEGMENTS * STEPS * RANKS
+
+
+@pytest.mark.parametrize("values", [["abc"], ["5"], [2**40], [0.5], [[1]]])
+@pytest.mark.parametrize("moment", [1, 2 * 10**15])  # first or last among its neighbours
+def test_a_segment_of_other_types_fails_no_question(
+    lake: Lake, values: list[Any], moment: int
+) -> None:
+    one = lake.read("steps", "a").slice(0, 1)
+    column = one.schema.get_field_index("rank")
+    path = lake.folder("steps", "a") / f"live-{moment:017d}-90-90-1-00000000.parquet"
+    pq.write_table(one.set_column(column, "rank", pa.array(values)), path)
+    segment = next(s for s in lake.segments("steps", "a") if s.path == path)
+    assert "rank" in (segment_damage(lake.root, segment) or "")
+    ws = open_workspace(lake.root)
+    answer = ws.engine.run("step_rows", job_id="a", first_step=0, last_step=1000)
+    assert answer.schema.field("rank").type == pa.int32()
+    assert answer.num_rows - SEGMENTS * STEPS * RANKS == len(lake.segments("steps", "a")) - SEGMENTS
+
+
+def test_numbers_that_are_stored_as_text_are_answered_as_numbers(lake: Lake) -> None:
+    spec = table("steps")
+    for segment in lake.segments("steps", "a"):
+        one = pq.read_table(segment.path, partitioning=None)
+        for name in ("rank", "tokens"):
+            column = one.schema.get_field_index(name)
+            one = one.set_column(column, name, one[name].cast(pa.string()))
+        pq.write_table(one, segment.path)
+    ws = open_workspace(lake.root)
+    answer = ws.engine.run("step_rows", job_id="a", first_step=0, last_step=1000)
+    for name in ("rank", "tokens"):
+        assert answer.schema.field(name).type == spec.arrow.field(name).type
+
+
+def test_what_lies_in_the_quarantine_is_named_whatever_its_note_says(lake: Lake) -> None:
+    victim = lake.segments("steps", "a")[0].path
+    cut(victim)
+    count(lake)
+    (note,) = (lake.root / FOLDER).rglob("*.reason.json")
+    for text in ("", "[1]", "{}", '{"reason": 1, "found_us": "x"}'):
+        note.write_text(text)
+        (aside,) = lake.set_aside()
+        assert aside.place == lake.relative(victim)
+
+
 def test_a_damaged_commit_is_named_and_its_input_can_be_stored_again(
     tmp_path: Path, steptax: Callable[..., Any]
 ) -> None:
@@ -174,9 +252,7 @@ def test_a_damaged_roll_up_is_made_again(tmp_path: Path) -> None:
     assert lake.set_aside() == []
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_every_flipped_bit_of_the_values_is_found(
     stored: Lake, tmp_path: Path, place: float, bit: int
@@ -193,3 +269,100 @@ def test_every_flipped_bit_of_the_values_is_found(
         import pyarrow.parquet as pq
 
         assert pq.read_table(broken).equals(pq.read_table(segment.path))
+
+
+BEAT = {"rank": 0, "ts_us": START, "state": "running", "step": 1, "phase": "idle"}
+STRANGE_BEATS = (
+    {"a": 1},
+    [1],
+    [[]],
+    "x",
+    None,
+    {**BEAT, "rank": "0"},
+    {**BEAT, "rank": -1},
+    {**BEAT, "ts_us": 2**63 - 1},
+    {**BEAT, "ts_us": None},
+    {**BEAT, "state": ["running"]},
+    {**BEAT, "step": "one"},
+    {**BEAT, "last_step_done": 0.5},
+    {**BEAT, "phase": "compute", "step": None},
+    {**BEAT, "phase": "collective"},
+    {**BEAT, "host": 5},
+    {**BEAT, "overhead_us_mean": "little"},
+    {**BEAT, "rows_written": [1]},
+)
+
+
+def test_heartbeats_of_another_shape_are_named_and_the_others_count(
+    lake: Lake, steptax: Callable[..., Any]
+) -> None:
+    folder = lake.root / "live" / "job=a"
+    folder.mkdir(parents=True)
+    (folder / "rank-000000.json").write_bytes(orjson.dumps(BEAT))
+    (folder / "beats-x.json").write_bytes(orjson.dumps([{"a": 1}, {**BEAT, "rank": 1}]))
+    (folder / "rank-000099.json").write_text("{torn")
+    for k, beat in enumerate(STRANGE_BEATS, 1):
+        (folder / f"rank-{k:06d}.json").write_bytes(orjson.dumps(beat))
+    assert [beat["rank"] for beat in lake.heartbeats("a")] == [0, 1]
+    root = str(lake.root)
+    assert steptax("job", "a", "--lake", root)
+    assert len(steptax("health", "--lake", root)["recorders"]) == 2
+    said = [one["text"] for one in steptax("doctor", "--lake", root)["findings"]]
+    assert sum("no heartbeat" in text for text in said) == len(STRANGE_BEATS) + 2
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{}", '{"format": "1"}', '{"format": true}', "\x00"])
+def test_a_lake_that_does_not_say_its_format_is_refused_with_what_to_do(
+    lake: Lake, steptax: Callable[..., Any], text: str
+) -> None:
+    (lake.root / "LAKE.json").write_text(text)
+    error = steptax("jobs", "--lake", str(lake.root), fails=2)
+    assert (error["kind"], error["where"]) == ("InputError", str(lake.root / "LAKE.json"))
+    assert '{"format": 1}' in error["hint"]
+    data = steptax("doctor", "--lake", str(lake.root), exits=3)
+    failed = {one["check"] for one in data["findings"] if one["state"] == "fail"}
+    assert failed == {"lake", "sources"}
+
+
+COMMIT = {
+    "id": "abc",
+    "kind": "ingest",
+    "created_us": START,
+    "adds": [],
+    "removes": [],
+    "detail": {"source": "x"},
+}
+STRANGE_COMMITS = (
+    [COMMIT],
+    {**COMMIT, "id": 5},
+    {**COMMIT, "kind": ["ingest"]},
+    {**COMMIT, "created_us": "yesterday"},
+    {**COMMIT, "created_us": True},
+    {**COMMIT, "created_us": 2**63},
+    {**COMMIT, "adds": "tables"},
+    {**COMMIT, "adds": [5]},
+    {**COMMIT, "removes": ["tables/../../elsewhere"]},
+    {**COMMIT, "removes": ["/etc/hostname"]},
+    {**COMMIT, "detail": [1]},
+    {**COMMIT, "detail": {"accepted": [1]}},
+    {**COMMIT, "detail": {"accepted": {"steps": "many"}}},
+    {**COMMIT, "detail": {"notes": "text"}},
+    {**COMMIT, "kind": "retain"},
+    {**COMMIT, "kind": "retain", "detail": {"table": "steps", "job_id": 5, "rows": 1}},
+)
+
+
+def test_commits_of_another_shape_are_named_and_the_others_count(
+    lake: Lake, steptax: Callable[..., Any]
+) -> None:
+    (lake.root / "commits").mkdir(exist_ok=True)
+    (lake.root / "commits" / "abc.json").write_bytes(orjson.dumps(COMMIT))
+    for k, commit in enumerate(STRANGE_COMMITS):
+        (lake.root / "commits" / f"strange-{k}.json").write_bytes(orjson.dumps(commit))
+    assert [*lake.commits.all()] == ["abc"]
+    root = str(lake.root)
+    assert steptax("job", "a", "--lake", root)
+    assert steptax("health", "--lake", root)
+    said = [one["text"] for one in steptax("doctor", "--lake", root, exits=3)["findings"]]
+    assert sum("commits/strange-" in text for text in said) == len(STRANGE_COMMITS)
+    assert not any("the check itself failed" in text for text in said)

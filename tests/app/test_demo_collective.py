@@ -45,7 +45,7 @@ def reducers(ranks: int, length: int, timeout_s: float = 30) -> Iterator[list[Sh
         os.close(fd)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     ranks=st.integers(2, 5),
     length=st.integers(1, 33),

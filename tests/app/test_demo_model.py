@@ -38,7 +38,7 @@ def central_differences(
 
 
 # The same examples each time: one whose rectifier has its kink within the step would not count.
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, derandomize=True)
 @given(
     lengths=st.lists(st.integers(1, SMALL.context), min_size=1, max_size=4),
     seed=st.integers(0, 99),

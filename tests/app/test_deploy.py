@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -89,6 +90,20 @@ def test_every_command_and_variable_that_they_name_exists() -> None:
         assert container["image"] == f"steptax:{version('steptax')}"
 
 
+def test_what_ends_is_started_again_at_the_port_that_others_know() -> None:
+    for path in (p for p in UNITS if p.suffix == ".service"):
+        text = path.read_text()
+        assert ("Restart=always\n" in text) != ("Type=oneshot\n" in text), path.name
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    for name, service in compose["services"].items():
+        assert service["restart"] == "unless-stopped", name
+    # Without it a port in use would be passed over, and who was told of it waits for nobody.
+    serve = [line for path in FILES for line in path.read_text().splitlines() if "serve" in line]
+    serve = [line for line in serve if not line.startswith("#")]
+    assert len(serve) >= 3
+    assert all("--port" in line for line in serve), serve
+
+
 def test_nothing_runs_as_root_and_pages_are_behind_a_login() -> None:
     image = (DEPLOY / "Dockerfile").read_text()
     assert "\nUSER 10001" in image
@@ -99,3 +114,23 @@ def test_nothing_runs_as_root_and_pages_are_behind_a_login() -> None:
         assert "--anyone-may-read" not in path.read_text(), path.name
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     assert compose["services"]["pages"]["environment"]["STEPTAX_ACCESS"]
+    for service in compose["services"].values():  # none of them brings TLS
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+
+
+def test_secrets_go_neither_to_git_nor_into_an_image() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    secrets = [f"deploy/{Path(one['file']).name}" for one in compose["secrets"].values()]
+    assert secrets
+    git = [tool("git"), "-C", str(DEPLOY.parent), "check-ignore", "--no-index", *secrets]
+    done = subprocess.run(git, capture_output=True, text=True, timeout=60, check=False)
+    if "not a git repository" not in done.stderr:  # as in what is shipped
+        assert done.stdout.split() == secrets, done.stderr
+    lines = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
+    taken = {line[1:] for line in lines if line.startswith("!")}
+    assert lines.index("*") < min(lines.index(f"!{name}") for name in taken)
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    files = {"pyproject.toml", "constraints.txt", project["project"]["readme"]}
+    files |= {*project["project"]["license-files"], *wheel["force-include"], *wheel["sources"]}
+    assert taken == files

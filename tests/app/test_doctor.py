@@ -171,3 +171,18 @@ def test_the_clock_is_asked_and_not_set() -> None:
     assert isinstance(one, Finding)
     assert one.state in (State.OK, State.WARN, State.SKIP)
     assert abs(time.time() - before) < 60
+
+
+def test_a_check_that_fails_itself_does_not_hide_what_the_others_find(
+    lake: Lake, steptax: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Path, **__: Any) -> Iterator[Finding]:
+        yield Finding("lake", State.OK, "so far")
+        raise KeyError("rank")
+
+    monkeypatch.setattr(doctor, "_lake", broken)
+    data = steptax("doctor", "--lake", str(lake.root), exits=3)
+    said, failed = found(data, "lake")
+    assert said["text"] == "so far"
+    assert "KeyError" in failed["text"]
+    assert found(data, "sources")

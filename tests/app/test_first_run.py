@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import shutil
 import socket
 import threading
@@ -13,11 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from steptax.app import first_run
+from steptax.app import first_files, first_run
 from steptax.app.cli import main
 from steptax.app.commands import discover
 from steptax.app.first_run import Offer, connect, found_here, usual_folders
 from steptax.app.lake import Lake
+from tests.app.fleet_lake import charge, rows, us
 
 EXAMPLES = Path(__file__).parents[1] / "connectors" / "examples"
 ANSWERS = {
@@ -142,9 +144,50 @@ def test_what_was_found_is_read_at_once(bare: Path, steptax: Callable[..., Any])
     (offer,) = found_here(folders=[bare], ports=())
     assert offer.can_connect
     root = bare.parent / "lake"
-    assert "rows from 1 files" in connect(offer, root)
+    assert "rows from 1 file" in connect(offer, root)
     assert [job["job_id"] for job in steptax("jobs")] == ["run-1"]
     assert "steptax ingest kineto" in offer.command
+
+
+def test_files_of_the_working_directory_are_tried_as_ingest_tries_them(
+    bare: Path, steptax: Callable[..., Any]
+) -> None:
+    copied = {"megatron.log": "train.log", "sacct.psv": "sacct.txt", "steps.csv": "my steps.csv"}
+    for name, own in copied.items():
+        shutil.copy(EXAMPLES / name, bare / own)
+    (bare / "train-2.log").write_bytes(
+        (EXAMPLES / "megatron.log").read_bytes() + b"prose\n" * 20_000
+    )
+    (bare / "notes.txt").write_text("nothing that anybody reads\n")
+    (bare / "broken.json").write_text("{")
+    (bare / "sub").mkdir()
+    shutil.copy(EXAMPLES / "megatron.log", bare / "sub" / "train.log")  # not in the directory
+    found = found_here(folders=[bare], ports=())
+    assert set(commands(found)) == {
+        f"steptax ingest megatron {bare}/train-2.log {bare}/train.log",
+        f"steptax ingest sacct {bare}/sacct.txt",
+        f"steptax ingest steps '{bare}/my steps.csv'",
+    }
+    (logs,) = [offer for offer in found if offer.kind == "megatron"]
+    assert "step time of the job" in logs.gives
+    assert "from 2 files" in connect(logs, bare.parent / "lake")
+    assert {job["job_id"] for job in steptax("jobs")} == {"train", "train-2"}
+
+
+def test_only_so_many_small_files_are_tried(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_files, "TRIED_FILES", 2)
+    for name in "abc":
+        shutil.copy(EXAMPLES / "megatron.log", bare / f"{name}.log")
+    for age, name in enumerate("cab"):
+        os.utime(bare / f"{name}.log", (1e9 - age, 1e9 - age))
+    assert commands(found_here(folders=[bare], ports=())) == [
+        f"steptax ingest megatron {bare}/a.log {bare}/c.log"
+    ]
+    monkeypatch.setattr(first_files, "WHOLE_BYTES", 10)  # what cannot be cut
+    for path in bare.iterdir():
+        path.unlink()
+    shutil.copy(EXAMPLES / "kineto.json", bare / "trace.json")
+    assert found_here(folders=[bare], ports=()) == ()
 
 
 def test_the_command_lists_the_same(
@@ -182,3 +225,14 @@ def test_a_mistyped_file_leaves_no_lake_behind(bare: Path, monkeypatch: pytest.M
         main()
     assert left.value.code == 2
     assert not (bare / "l").exists()
+
+
+def test_the_demo_keeps_away_from_a_bill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_run.tempfile, "tempdir", str(tmp_path))
+    own = first_run.demo_lake()
+    assert own.parent == tmp_path
+    lake = Lake(own, create=True)
+    assert first_run.demo_lake() == own
+    paid = charge("1", us(2026, 11, 1), us(2026, 11, 2), "32", "n1")
+    lake.append("charges", rows([paid]), source="test")
+    assert first_run.demo_lake() == own.with_name(f"{own.name}-2")

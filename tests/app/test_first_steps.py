@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from steptax.app.views.job.first_steps import FIRST_STEPS, demo_text, first_steps_text, held_back
+from steptax.app.views.job.first_steps import (
+    FIRST_STEPS,
+    FIRST_STEPS_READ,
+    demo_text,
+    first_steps_text,
+    held_back,
+)
 from steptax.app.views.job.models import JobView
 from steptax.app.views.job.view import job_view
 from steptax.app.views.workspace import open_workspace
@@ -64,3 +70,10 @@ def test_the_demo_says_what_it_is_and_what_to_read(view: JobView, name: str, say
     assert says in text
     assert "Read the sentence first" in text
     assert demo_text(view.header) is None
+
+
+def test_what_takes_its_place_is_as_long_as_what_said_it(view: JobView) -> None:
+    said = early(view)
+    assert said is not None
+    assert str(FIRST_STEPS) in FIRST_STEPS_READ
+    assert abs(len(FIRST_STEPS_READ) - len(said)) <= 8

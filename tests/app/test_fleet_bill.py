@@ -518,7 +518,7 @@ def test_a_job_that_grows_gets_a_new_bill(tmp_path: Path) -> None:
 spans = st.lists(st.integers(1, 30 * 24 * 60), min_size=2, max_size=4)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     fleet=st.lists(
         st.tuples(spans, st.integers(0, 6), st.sampled_from(["red", "blue", None])),

@@ -58,7 +58,7 @@ def one_by_one(ws: Workspace, **choice: Any) -> FleetBill:
         return fleet_bill(ws, **choice)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.lists(RECORDS, max_size=12), st.sampled_from([None, Decimal("2.13"), Decimal("0.007")]))
 @example([{"start_us": T0, "end_us": T0, "world_size": 8}], Decimal(2))
 @example(  # of two alike, that with a start comes first in the lake, and last by name
@@ -86,7 +86,7 @@ def test_columns_give_what_each_bill_by_itself_gives(
             assert together.warnings == apart.warnings
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     st.lists(RECORDS, max_size=8),
     st.lists(st.tuples(st.integers(-3, 40), st.sampled_from("abx"), st.integers(1, 9999)),

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from steptax.app.charts.fleet_view_tables import capacity_table
+from steptax.app.views.fleet.bill import fleet_bill
 from steptax.app.views.fleet.facts import fleet_facts, slow_facts
 from steptax.app.views.fleet.jobs import job_bills, record_hours
 from steptax.app.views.fleet.models import FleetView, Places
@@ -177,9 +178,26 @@ def test_unallocated_capacity_is_known_with_a_bill_only(tmp_path: Path) -> None:
     assert view.metrics["unallocated_ratio"].value == pytest.approx(0.75)
     assert view.capacity.unallocated_gpu_hours.value == pytest.approx(12.0)
     assert view.capacity.unallocated_usd.value == pytest.approx(24.0)
-    # It is the largest loss, and nothing that broke.
-    assert view.losses[0].what == "devices that nobody held"
+    # It is the largest loss, and nothing that broke: what the sentence names comes first.
+    assert view.losses[0].what == "jobs that failed"
+    assert view.losses[-1].what == "devices that nobody held"
+    assert (
+        "Devices that nobody held cost more: 12.0 GPU-hours = $24.00, 75.0 % of all paid."
+        in view.sentence
+    )
     assert "What breaks most: jobs that failed" in view.sentence
+
+
+def test_the_ettr_of_a_fleet_is_that_of_its_bill(tmp_path: Path) -> None:
+    """Of half of the time nothing but the hours is known: it may have been in steps or not."""
+    jobs = [job("a", T0, T0 + 2 * HOUR), job("b", T0, T0 + HOUR)]
+    ws = lake_of(tmp_path, jobs=jobs, ranks=on("a", "n1"), steps=steps("a", T0 + HOUR // 2, 90))
+    view, whole = fleet_view(ws, price=TWO), fleet_bill(ws, by="team", price=TWO).total
+    assert whole is not None
+    ettr, same = view.metrics["ettr_ratio"], whole.metrics["ettr_ratio"]
+    assert (ettr.value, ettr.low, ettr.high) == pytest.approx((1.5 / 3, 1.5 / 3, 2.5 / 3))
+    assert (ettr.value, ettr.low, ettr.high) == (same.value, same.low, same.high)
+    assert view.bases["ettr_ratio"] == "of all 2 jobs, of which 1 tell it"
 
 
 def test_an_inventory_says_what_there_is(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from steptax.app.compute.measure import Measure
 from steptax.app.format import (
     format_age,
     format_count,
+    format_hours,
     format_interval,
     format_measure,
     format_moment,
@@ -155,3 +156,37 @@ def test_moments_are_utc() -> None:
 def test_counts() -> None:
     assert format_count(4096) == "4,096"
     assert format_count(0) == "0"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (9.9, "s", "9,900 ms"),
+        (165.04, "s", "165 s"),
+        (999, "s", "999 s"),
+        (999.6, "s", "16.7 min"),
+        (6_171, "s", "103 min"),
+        (103_187, "s", "28.7 h"),
+        (2_816, "min", "46.9 h"),
+        (12.5, "min", "750 s"),
+        (5e6, "s", "1,389 h"),
+        (0, "min", "0 min"),
+    ],
+)
+def test_spans_of_time_are_told_in_the_unit_that_suits_them(
+    value: float, unit: str, text: str
+) -> None:
+    assert format_value(value, unit) == text
+
+
+def test_bounds_that_are_written_like_the_value_are_no_interval() -> None:
+    assert format_interval(Measure(0.7221, "ratio", 0.72205, 0.72214)) is None
+    assert format_interval(Measure(0.7221, "ratio", 0.721, 0.72214)) == "72.1–72.2"
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"),
+    [(12_930.456, "12,930.46"), (0.0, "0.00"), (2.222e-7, "0.00000022"), (3.7333, "3.73")],
+)
+def test_hours_of_a_ledger_have_no_powers_of_ten(hours: float, text: str) -> None:
+    assert format_hours(hours) == text

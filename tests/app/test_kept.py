@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from steptax.app.lake import Lake
+from steptax.app.views import kept as kept_module
 from steptax.app.views.job import jobs
 from steptax.app.views.job.step_facts import facts_of
 from steptax.app.views.kept import Kept, Latest, NewestOfEach, OfView
@@ -44,6 +46,14 @@ class Maker:
 
 def latest(most: int = 4, every_s: float = 60.0, rest: float = 1.0) -> Latest[View]:
     return Latest(most, lambda view: view.is_live, every_s, rest=rest)
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    for _ in range(3_000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come about")
 
 
 def test_what_is_over_is_made_anew_exactly_when_its_data_changed() -> None:
@@ -95,6 +105,47 @@ def test_while_one_makes_the_next_the_others_get_the_one_before() -> None:
     go_on.set()
     thread.join()
     assert kept.get("a", "2", Maker(is_live=True)).number == 2
+
+
+def test_what_takes_long_is_made_anew_beside_its_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_module, "BESIDE_S", 0.0)
+    kept = Latest[View](4, lambda view: view.is_live, 60.0, rest=0.0, beside=True)
+    first = kept.get("a", "1", Maker(is_live=True))
+    go_on, made = threading.Event(), threading.Event()
+
+    def slow() -> View:
+        assert go_on.wait(30)
+        made.set()
+        return View(2, True, np.zeros(1))
+
+    # Nobody waits, not even who asked first; and one thread makes it for all of them.
+    assert [kept.get("a", "2", slow) for _ in range(3)] == [first] * 3
+    go_on.set()
+    assert made.wait(30)
+    _until(lambda: kept.get("a", "2", Maker(is_live=True)).number == 2)
+
+    def broken() -> View:
+        raise ValueError("no such job any more")
+
+    # What fails beside everybody is told to who asks next, instead of an old result for ever.
+    assert kept.get("a", "3", broken).number == 2
+
+    def is_told() -> bool:
+        try:
+            kept.get("a", "3", broken)
+        except ValueError:
+            return True
+        return False
+
+    _until(is_told)
+
+
+def test_what_is_quick_is_made_while_its_reader_waits() -> None:
+    kept, make = (
+        Latest[View](4, lambda v: v.is_live, 60.0, rest=0.0, beside=True),
+        Maker(is_live=True),
+    )
+    assert [kept.get("a", v, make).number for v in ("1", "2", "3")] == [1, 2, 3]
 
 
 def test_who_fails_leaves_the_way_free() -> None:

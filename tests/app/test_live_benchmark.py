@@ -20,13 +20,18 @@ def test_steps_of_many_ranks_reach_a_page(capsys: pytest.CaptureFixture[str]) ->
     assert found["rows_found"] == found["rows_distinct"] == 32 * 12
     assert found["page_errors"] == []
     assert found["readable_p50_s"] > 0
+    assert found["steps_on_page"] > 0
+    assert found["figures_p50_s"] is not None
     assert found["segments_max"] > 0
 
 
-def test_a_step_is_on_the_page_when_it_was_asked_for_after_its_rows_were_there() -> None:
+def test_a_step_is_on_the_page_when_an_answer_that_tells_it_has_arrived() -> None:
     seen = Seen(
         readable={1: 10.0, 2: 12.0, 3: 30.0},
-        # Asked for, arrived, newest step: the second was asked for before step 2 was whole.
-        answers=[(9.0, 10.5, 1), (11.0, 12.5, 2), (13.0, 14.0, 1), (15.0, 16.0, 2)],
+        # Asked for, arrived, newest step.
+        newest=[(9.0, 10.5, 1), (11.0, 12.5, 2), (13.0, 14.0, 1)],
+        # The second was asked for before step 2 was whole: its figures may lack rows of it.
+        windows=[(9.0, 10.5, 1), (11.0, 12.5, 2), (13.0, 14.0, 1), (15.0, 16.0, 2)],
     )
-    assert seen.on_page() == {1: 12.5, 2: 16.0}
+    assert seen.on_page() == {1: 10.5, 2: 12.5}
+    assert seen.in_figures() == {1: 12.5, 2: 16.0}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.compute.measure import Level, Measure, Ratio
@@ -19,7 +19,6 @@ from steptax.app.metrics import METRICS, check_metric, check_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARES = sorted(name for name, spec in METRICS.items() if spec.is_share)
-UNTIMED = settings(deadline=None)
 #: Where a metric meets a reader.
 SURFACES = ("app/views", "app/charts", "app/commands", "app/report", "pages")
 
@@ -86,7 +85,6 @@ def test_every_share_says_of_what_it_is_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHARES)
-@UNTIMED
 @given(value=st.one_of(st.floats(-1e6, -1e-6), st.floats(1 + 1e-6, 1e6)))
 def test_a_share_outside_of_its_whole_never_reaches_a_page(name: str, value: float) -> None:
     with pytest.raises(IntegrityError) as caught:
@@ -100,7 +98,6 @@ def test_a_share_outside_of_its_whole_never_reaches_a_page(name: str, value: flo
 
 
 @pytest.mark.parametrize("name", SHARES)
-@UNTIMED
 @given(value=st.floats(0, 1))
 def test_a_share_of_its_whole_does(name: str, value: float) -> None:
     measure = Ratio(value, low=0.0, high=1.0, level=Level.PHASES)

@@ -362,7 +362,7 @@ def test_without_a_browser_and_the_library_it_says_what_to_install(
     assert not (tmp_path / "a.pdf").exists()
     monkeypatch.setitem(sys.modules, "xlsxwriter", None)
     error = fleet("report", "executive", "-o", tmp_path / "a.xlsx", fails=2)
-    assert "steptax[reports]" in error["hint"]
+    assert "in a checkout of Steptax: pip install '.[reports]'" in error["hint"]
     monkeypatch.setenv("STEPTAX_CHROMIUM", str(tmp_path / "nowhere"))
     error = fleet("report", "executive", "-o", tmp_path / "a.pdf", fails=2)
     assert error["where"] == "STEPTAX_CHROMIUM"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from steptax.app.compute.bill.attempt_layer import State
@@ -230,3 +231,41 @@ def test_small_and_big_segments_and_lines_are_summed_up_alike(
     after = told(open_workspace(lake.root))
     assert after["steps"][:-1] == before["steps"]
     assert (after["steps"][-1]["step"], after["steps"][-1]["duration_us"]) == (60, 5)
+
+
+@pytest.mark.parametrize("place", ["rollups", "tables"])
+def test_what_is_damaged_does_not_keep_the_rest(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, steptax: Callable[..., Any], place: str
+) -> None:
+    """A roll-up is made again from its segment; a segment that lacks one is set aside."""
+    monkeypatch.setattr(rollups, "ROLLED_ROWS", 100)
+    later = [
+        {"job_id": JOB, "attempt": 0, "step": 60 + k, "rank": 0, "start_us": START + k,
+         "duration_us": 5}
+        for k in range(120)
+    ]  # fmt: skip
+    (segment,) = lake.append("steps", rows(later), source="test")
+    before = told(open_workspace(lake.root))
+    assert len(before["steps"]) == 180
+    rolled = next((lake.root / "rollups").rglob(segment.name))
+    if place == "rollups":
+        rolled.write_bytes(rolled.read_bytes()[:-30])
+    else:
+        rollups.forget(lake.root, "steps", segment)
+        # How old its rows are can be read, how long they took cannot.
+        footer = pq.read_metadata(segment)
+        told_of = footer.row_group(0).column(footer.schema.names.index("duration_us"))
+        begin = told_of.dictionary_page_offset or told_of.data_page_offset
+        held = bytearray(segment.read_bytes())
+        held[begin : begin + told_of.total_compressed_size] = bytes(told_of.total_compressed_size)
+        segment.write_bytes(held)
+    said = steptax("retain", "--days", "1", "--drop")
+    ws = open_workspace(lake.root)
+    assert ws.lake.segments("steps") == []
+    if place == "rollups":
+        assert told(ws) == before
+        assert ws.lake.set_aside() == []
+    else:
+        assert said["dropped_so_far"]["steps"]["rows"] == 8 * STEPS
+        assert [one.place for one in ws.lake.set_aside()] == [ws.lake.relative(segment)]
+        assert ws.engine.run("history_steps", job_id=JOB).to_pylist() == before["steps"][:60]

@@ -145,8 +145,15 @@ def test_a_change_is_to_a_named_period(tmp_path: Path) -> None:
     partly = review(ws, "2026-10-10", "2026-10-30")
     assert "the record begins on 2026-10-04, so of the 21 days" in partly.compared
     assert "only 6 are in it" in partly.compared
-    assert partly.variance is not None
-    assert any("only 6 are in it" in note for note in partly.variance.notes)
+    # Six days on record against 21: an amount would have risen with the days.
+    assert card(partly, "cost_usd").delta.change.reason.startswith("21 days on record are not held")
+    assert partly.variance is None
+    assert "21 days on record are not held against 6: an amount" in partly.no_variance
+    assert "are not held against 6: an amount adds up over days" in partly.compared
+    short = review(lake_of(tmp_path / "short", jobs=daily_jobs(42)))
+    assert "newest 3 weeks, 2026-11-08 to 2026-11-28, vs previous 3 weeks" in short.compared
+    assert card(short, "cost_usd").delta.change.value == 0
+    assert short.variance is not None
     with pytest.raises(UserError, match="called 'last'"):
         review(ws, compare_to="last")
     with pytest.raises(UserError, match="is before"):
@@ -262,6 +269,17 @@ def test_what_to_fix_first_and_what_it_is_worth(tmp_path: Path) -> None:
     unpriced = review(ws, price=None).fix_first
     assert unpriced.worth_usd.value is None
     assert "GPU-hours" in unpriced.worth
+
+
+def test_a_sliver_of_recorded_steps_says_nothing_of_the_whole(tmp_path: Path) -> None:
+    begin = us(2026, 11, 10)
+    ws = lake_of(
+        tmp_path / "lake", jobs=[job("a", begin, begin + 50 * HOUR)], steps=steps("a", begin, 20)
+    )
+    said = review(ws).sentence
+    assert "of it were recorded in steps: too little to say where the time went" in said
+    assert "loss" not in said
+    assert "straggler" not in said
 
 
 def test_without_steps_failed_jobs_are_what_to_look_at(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_all_that_can_be_won_back_is_ranked_and_the_largest_leads(tmp_path: Path
     assert straggler.worth_usd.value == view.jobs[0].recoverable_usd.value
     assert [one.is_most for one in view.fixes] == [True, True, False]
     assert len({one.action for one in view.fixes}) == 3
-    assert "the largest loss is work that was rolled back (25.0 %)" in view.sentence
+    assert "the largest loss beside it is work that was rolled back (25.0 %)" in view.sentence
     assert f"Fix first: 1 job that failed, worth {failed.worth}." in view.sentence
     shares = [float(one.worth.split(", ")[1].split(" %")[0]) for one in view.fixes]
     assert sum(shares) == pytest.approx(100, abs=0.2)

@@ -8,13 +8,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from steptax.app.charts.budget import history_table
 from steptax.app.charts.review import weeks_figure
 from steptax.app.theme import LIGHT
 from steptax.app.views.fleet.view import fleet_view
 from steptax.app.views.review.budget import budget_view, set_budget
 from steptax.app.views.review.executive import executive_view
-from tests.app.fleet_lake import HOUR, charge, job, lake_of, on, us
+from tests.app.fleet_lake import HOUR, charge, job, lake_of, on, steps, us
 
 Steptax = Callable[..., Any]
 TWO = Decimal(2)
@@ -41,11 +43,11 @@ def test_a_change_says_of_which_part_of_the_record_it_is(tmp_path: Path) -> None
     ws = lake_of(tmp_path / "lake", jobs=jobs)
     whole = executive_view(ws, price=TWO, now_us=NOW).cards[0].delta
     assert whole is not None
-    assert whole.against == "newest 4 weeks vs previous 4 weeks"
+    assert whole.against == "newest 4 weeks $32.00 vs previous 4 weeks $32.00"
     days = {"first_us": us(2026, 10, 5), "last_us": us(2026, 10, 19)}
     chosen = executive_view(ws, price=TWO, now_us=NOW, **days).cards[0].delta
     assert chosen is not None
-    assert chosen.against == f"vs {chosen.reference}"
+    assert chosen.against == f"vs {chosen.reference}: $16.00"
 
 
 def test_weeks_are_named_at_their_mondays(tmp_path: Path) -> None:
@@ -54,6 +56,22 @@ def test_weeks_are_named_at_their_mondays(tmp_path: Path) -> None:
     axis = weeks_figure(weeks, LIGHT).layout.xaxis
     assert date.fromisoformat(axis.tick0).weekday() == 0
     assert axis.dtick % (7 * 86_400_000) == 0
+
+
+def test_spend_and_goodput_of_a_week_have_each_their_axis(tmp_path: Path) -> None:
+    """One range for both would draw the shares as a line on zero."""
+    begin = us(2026, 11, 2)
+    ws = lake_of(
+        tmp_path / "lake",
+        jobs=[job("a", begin, begin + 2 * HOUR, world_size=4)],
+        steps=steps("a", begin, 60),
+    )
+    view = executive_view(ws, price=Decimal(2000), now_us=us(2026, 11, 3))
+    layout = weeks_figure(view.weeks, LIGHT).layout
+    assert layout.yaxis.range == pytest.approx((0, 1.08 * 16_000))
+    assert layout.yaxis2.range == (0, 105)
+    assert layout.yaxis.title.text == "USD a week"
+    assert layout.yaxis2.title.text is None
 
 
 def test_each_share_of_the_fleet_says_of_what(tmp_path: Path) -> None:

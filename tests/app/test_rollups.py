@@ -111,7 +111,7 @@ _row = st.fixed_dictionaries(
 _deed = st.sampled_from(["append", "ingest", "compact", "lose", "old"])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.lists(st.tuples(_deed, st.lists(_row, min_size=1, max_size=12)), max_size=5))
 def test_whatever_happens_it_equals_what_raw_rows_give(deeds: list[tuple[str, list[Row]]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

@@ -72,7 +72,7 @@ def test_a_job_that_steps_each_second_leaves_a_segment_for_each_million_rows(
 
 
 @given(st.lists(st.integers(1, TARGET_ROWS + 1), min_size=1, max_size=80), st.integers(2, 9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_row_is_planned_twice_and_little_is_left(sizes: list[int], minimum: int) -> None:
     live = [_segment(k, k, rows) for k, rows in enumerate(sizes)]
     groups = list(plan(live, STEPS, minimum=minimum))

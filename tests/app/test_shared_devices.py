@@ -280,7 +280,7 @@ def test_the_providers_bill_adds_up_over_shared_devices(tmp_path: Path) -> None:
     assert {g.name: g.cost for g in late.groups} == {"a": Decimal(100), "b": Decimal(10)}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     spans=st.lists(
         st.tuples(st.integers(0, 20), st.integers(0, 20), st.sets(st.integers(0, 5), min_size=1)),

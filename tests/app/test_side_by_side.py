@@ -52,6 +52,7 @@ def test_two_periods_of_a_job_and_why(steptax: Run, stored: Callable[..., None])
     assert "long in steps 100–199 is slower than long in steps 0–99" in found["sentence"]
     assert "waiting for stragglers" in found["reason"]
     assert "instead of" in found["reason"]
+    assert "time between steps not counted" in found["reason"]
     assert "Rank 3 makes the other 3 wait" in found["sides"]["b"]["straggler"]
     assert found["sides"]["a"]["last_step"] == 99
     same = steptax("compare", "long@0-49", "long@50-99")

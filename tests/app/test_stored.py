@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -127,6 +128,37 @@ def test_an_append_makes_the_value_of_that_job_alone_anew(
     assert {k for k in before[1] if before[1][k] != after[1][k]} == {"j4"}
 
 
+@pytest.mark.parametrize("state", ["running", None])
+def test_a_large_job_is_stored_whatever_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None
+) -> None:
+    """One of thousands of ranks takes seconds; one that runs grows, and is known anew then."""
+    record = job("large", T0, None, state=state)
+    ws = lake_of(tmp_path, jobs=[record], steps=steps("large", T0 + 60 * S, 30, slow_us=9 * S))
+    looked_at(ws)
+    assert not (tmp_path / "derived").exists()
+    forget()
+    monkeypatch.setattr(stored, "LARGE_JOB_ROWS", 100)
+    made = looked_at(ws)
+    forget()
+
+    def fail(*_: object) -> None:
+        raise AssertionError("it was worked out once more")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(step_facts, "analyse_jobs", fail)
+        patched.setattr(fleet_jobs, "_make", fail)
+        assert looked_at(open_workspace(tmp_path)) == made
+    ws.lake.append("steps", rows(steps("large", T0 + 31 * 60 * S, 5, first=30)), source="test")
+    forget()
+    grown = looked_at(open_workspace(tmp_path))
+    assert grown[0] != made[0]
+    assert grown[1] != made[1]
+    shutil.rmtree(tmp_path / "derived")
+    forget()
+    assert looked_at(open_workspace(tmp_path)) == grown
+
+
 def test_another_program_a_damaged_file_and_a_disk_that_is_full_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,3 +258,17 @@ def test_nothing_but_the_named_classes_is_written_or_made() -> None:
     with pytest.raises(Exception, match="a share must lie in"):
         CODEC.of_text(CODEC.to_text(share).replace(b"0.5", b"1.5"))
     assert replace(share, value=0.25) == CODEC.of_text(CODEC.to_text(replace(share, value=0.25)))
+
+
+def test_the_program_is_every_module_that_works_values_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a folder within too: else what an older program made would be read."""
+    module = tmp_path / "compute" / "straggler" / "analysis.py"
+    module.parent.mkdir(parents=True)
+    monkeypatch.setattr(stored, "_PROGRAM", (tmp_path / "compute",))
+    found = []
+    for text in ("ONE = 1", "ONE = 2"):
+        module.write_text(text, encoding="utf-8")
+        found.append(stored.program.__wrapped__())
+    assert found[0] != found[1]

@@ -10,8 +10,8 @@ import pytest
 
 from steptax.app.views.fleet import jobs as fleet_jobs
 from steptax.app.views.fleet.bill import fleet_bill
-from steptax.app.views.fleet.load import FEW_JOBS
 from steptax.app.views.fleet.view import fleet_view
+from steptax.app.views.job.extent import FEW_JOBS
 from steptax.app.views.warm import warm
 from tests.app.fleet_lake import HOUR, RANKS, charge, event, job, lake_of, on, rows, us
 

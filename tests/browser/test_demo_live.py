@@ -67,16 +67,18 @@ def test_the_card_names_the_slow_worker_and_a_cell_opens_its_timeline(
     expect(card).to_contain_text(re.compile(r"\$\d"))
     expect(page.locator(".st-key-coverage")).to_contain_text("8 of 8 ranks reporting")
 
-    # Once the first steps have been read: what they show comes as it is found.
-    expect(page.locator(".st-key-first_steps")).to_have_count(0, timeout=120_000)
-    page.wait_for_timeout(3_000)
-
-    # Live: the newest step moves on by itself, and nothing jumps (Web Vitals: good below 0.1).
+    # Live: the newest step moves on by itself, and nothing jumps (Web Vitals: good below 0.1), also
+    # not where the first steps have been read: what says so takes the place of what said it.
     page.evaluate(
         """() => { window.shifted = 0; new PerformanceObserver(list => list.getEntries().forEach(
             e => { if (!e.hadRecentInput) window.shifted += e.value; }
         )).observe({type: 'layout-shift'}); }"""
     )
+    read = page.locator(".st-key-first_steps")
+    if read.count():  # else the page was opened too late for it
+        expect(read).to_contain_text("steps are read", timeout=120_000)
+    page.wait_for_timeout(3_000)
+    assert page.evaluate("() => window.shifted") < 0.05
     before = page.locator(".st-key-coverage").inner_text()
     wait_for(
         lambda: page.locator(".st-key-coverage").inner_text() != before, 20, "the page to move on"

@@ -1,20 +1,23 @@
-"""Every page and its empty state, wide and narrow, light and dark: drawn, and usable by everyone.
+"""Every page, wide and narrow, light and dark: drawn, and usable by everyone.
 
 Writes what it saw to ``screenshots/`` (``make screenshots``), for a person to look at.
 """
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from PIL import Image
+from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
-from steptax.app.demo.company import PRICE, make_company
-from steptax.app.lake import Lake
+from steptax.app.demo.company import make_company
+from steptax.app.shell import PAGES
+from tests.browser.looking import WIDE, colour, look, open_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -24,25 +27,9 @@ JOB = "llm-70b-pretrain"
 QUERY = f"?job={JOB}"
 BEFORE_AND_AFTER = f"{QUERY}&a={JOB}&a_steps=0-836&b={JOB}&b_steps=837-"
 SCREENSHOTS = ROOT / "screenshots"
-PAGES = (
-    "executive",
-    "fleet",
-    "job",
-    "compare",
-    "whatif",
-    "procurement",
-    "health",
-    "reference",
-)
-WIDE, NARROW = (1440, 900), (390, 844)
-SCHEMES = ("light", "dark")
-#: Faults that axe calls serious or critical are ours to mend; these lie in Streamlit's own parts:
-#: the marks under the pointer in the small line of a number, which the number itself tells.
-NOT_OURS = (("svg-img-alt", ".metric_chart_"),)
-_TRUNCATED = """() => [...document.querySelectorAll('h1, h2, h3, h4, h5, p, button')]
-    .filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflow === 'hidden'
-                 && getComputedStyle(e).textOverflow !== 'ellipsis')
-    .map(e => e.textContent.slice(0, 80))"""
+#: Contrast that what shows the keyboard's place needs (WCAG 2.2, 1.4.11 and 2.4.13), and of how
+#: much of the outline of what has it: a field draws its mark around more than itself.
+RING_CONTRAST, RING_SHARE = 3.0, 0.5
 
 
 @pytest.fixture(scope="module")
@@ -56,137 +43,143 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(lake: Path, served: Callable[..., str]) -> str:
     """One server for all tests here."""
-    return served(lake, STEPTAX_PRICE_USD_PER_GPU_HOUR=str(PRICE))
+    return served(lake)
 
 
 @pytest.fixture
-def tab(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
-    """A tab in the scheme that a test asks for by its parameter."""
-    context = browser.new_context(
-        viewport={"width": WIDE[0], "height": WIDE[1]},
-        color_scheme=getattr(request, "param", "light"),
-    )
+def tab(browser: Browser) -> Iterator[Page]:
+    """A tab that waits for pages of a machine that does more than this."""
+    context = browser.new_context(viewport={"width": WIDE[0], "height": WIDE[1]})
     page = context.new_page()
     page.set_default_timeout(120_000)
     yield page
     context.close()
 
 
-def settle(page: Page) -> None:
-    """Wait until the page is drawn: nothing runs, no skeleton, figures have their bars."""
-    page.wait_for_selector("[data-testid=stMain] [data-testid=stElementContainer] p:visible")
-    page.wait_for_function(
-        """() => !document.querySelector('[data-testid="stSkeleton"]')
-           && document.querySelector('[data-test-script-state]')?.dataset.testScriptState
-              !== 'running'"""
-    )
-    page.wait_for_timeout(800)
+class Halted:
+    """Between server and browser: what comes after the words of a page that is read waits here."""
+
+    def __init__(self, words: str) -> None:
+        self._words, self._left, self._go_on = words.encode(), -1, False
+        self._waiting: list[str | bytes] = []
+        self._page: WebSocketRoute | None = None
+
+    def between(self, page: WebSocketRoute) -> None:
+        """Take over a connection that ``page`` opens."""
+        self._page = page
+        page.connect_to_server().on_message(self._take)
+
+    def go_on(self) -> None:
+        """Hand on what has waited, and all that comes."""
+        self._go_on = True
+        for message in self._waiting:
+            self._hand_on(message)
+
+    def _take(self, message: str | bytes) -> None:
+        if self._left == 0 and not self._go_on:
+            self._waiting.append(message)
+            return
+        self._left -= self._left > 0
+        if isinstance(message, bytes) and self._words in message:
+            self._left = 1  # the grey under the words comes next
+        self._hand_on(message)
+
+    def _hand_on(self, message: str | bytes) -> None:
+        assert self._page is not None
+        self._page.send(message)
 
 
-def faults(page: Page) -> list[str]:
-    """What axe finds serious or critical, and where."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    found: list[dict[str, Any]] = Axe().run(page).response["violations"]
-    return [
-        f"{one['id']}: {one['help']}: {node['target']} "
-        f"{[one.get('message') for one in node['any'][:1]]}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"][:3]
-        if not any(
-            one["id"] == rule and str(node["target"][0]).startswith(part) for rule, part in NOT_OURS
-        )
-    ]
-
-
-def look(
-    page: Page, path: str, scheme: str, save: Callable[[Page, str], None], *, is_bare: bool = False
-) -> list[str]:
-    """Everything that is wrong with what the tab shows, wide and then narrow; saves both.
-
-    The page is loaded once: a browser lays it out anew when its window changes, as on a telephone
-    that is turned. Contrast is the same at each width, so axe looks at all of it in the light only.
-    """
-    wrong = []
-    for size, (width, height) in (("wide", WIDE), ("narrow", NARROW)):
-        name = f"{path}-{size}-{scheme}"
-        page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_timeout(300)
-        if size == "wide" or (scheme == "light" and not is_bare):
-            wrong += [f"{name}: {fault}" for fault in faults(page)]
-        across = int(page.evaluate("() => document.documentElement.scrollWidth"))
-        if across > width:
-            wrong.append(f"{name}: is {across} px across in a window of {width}")
-        if page.locator('[data-testid="stException"]').count():
-            wrong.append(f"{name}: {page.locator('[data-testid=stException]').first.inner_text()}")
-        wrong += [f"{name}: cut off: {text}" for text in page.evaluate(_TRUNCATED)]
-        unroll(page)
-        save(page, name)
-    page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
-    return wrong
-
-
-def unroll(page: Page) -> None:
-    """Make the window as tall as the page, which scrolls inside of it, so that all is seen."""
-    size = page.viewport_size
-    assert size is not None
-    tall = page.evaluate("() => document.querySelector('[data-testid=stMain]').scrollHeight")
-    page.set_viewport_size(
-        {"width": size["width"], "height": min(max(tall, size["height"]), 9_000)}
-    )
-    page.wait_for_timeout(500)
-
-
-def open_page(page: Page, address: str, path: str, query: str = "") -> None:
-    page.goto(f"{address}/{'' if path == 'executive' else path}{query}")
-    settle(page)
-
-
-@pytest.mark.parametrize("tab", SCHEMES, indirect=True)
-def test_every_page_is_drawn_and_usable(
-    address: str,
-    tab: Page,
-    screenshot: Callable[[Page, str], None],
-    request: pytest.FixtureRequest,
+def test_a_page_that_is_being_read_says_so(
+    address: str, browser: Browser, tab: Page, screenshot: Callable[[Page, str], None]
 ) -> None:
-    scheme = request.node.callspec.params["tab"]
+    asked = f"{address}/job{QUERY}"
+    # What a browser shows before it has read any script.
+    bare = browser.new_context().new_page()
+    bare.route("**/static/js/*", lambda route: route.abort())
+    bare.goto(asked)
+    expect(bare.locator("#opening")).to_contain_text("Job drill-down")
+    screenshot(bare, "job-opening-wide-light")
+    bare.context.close()
+    # What a reader sees for a moment stands still for as long as it is looked at.
+    halted = Halted("Reading the steps of the job")
+    tab.route_web_socket("**/_stcore/stream", halted.between)
+    tab.goto(asked)
+    reading = tab.get_by_text("Reading the steps of the job")
+    expect(reading).to_be_visible()
+    expect(tab.get_by_test_id("stSkeletonElement")).to_be_visible()
+    expect(tab.locator("#opening")).to_be_hidden()
+    wrong = look(tab, "job-loading", screenshot, is_at_rest=False)
+    halted.go_on()
+    expect(tab.locator(".st-key-kpis")).to_be_visible()
+    expect(reading).to_have_count(0)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_page_is_drawn_and_usable(
+    address: str, tab: Page, screenshot: Callable[[Page, str], None]
+) -> None:
     wrong: list[str] = []
     for path in PAGES:
         open_page(tab, address, path, BEFORE_AND_AFTER if path == "compare" else QUERY)
-        wrong += look(tab, path, scheme, screenshot)
+        wrong += look(tab, path, screenshot)
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_empty_page_says_what_to_connect(
-    tmp_path: Path,
-    served: Callable[..., str],
-    tab: Page,
-    screenshot: Callable[[Page, str], None],
+def pixels(page: Page, box: tuple[int, int, int, int] | None = None) -> np.ndarray:
+    """Relative luminance of each pixel in the window, or in ``box`` (left, top, right, bottom)."""
+    left, top, right, bottom = box or (0, 0, *WIDE)
+    clip = {"x": left, "y": top, "width": right - left, "height": bottom - top}
+    shot = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
+    colour = np.asarray(shot) / 255
+    linear = np.where(colour <= 0.04045, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
+    return np.asarray(linear @ np.array([0.2126, 0.7152, 0.0722]))
+
+
+def unmarked(page: Page, at_rest: np.ndarray) -> str | None:
+    """What has the keyboard without showing it; ``at_rest`` is the window with nothing chosen."""
+    page.wait_for_timeout(60)
+    name, x, y, width, height = page.evaluate(
+        """() => { const e = document.activeElement, box = e.getBoundingClientRect();
+            return [e.getAttribute('aria-label') || e.innerText.slice(0, 40) || e.tagName,
+                    box.x, box.y, box.width, box.height]; }"""
+    )
+    if not 0 < height < WIDE[1] / 2:
+        return None  # what scrolls has the keyboard too, and is all that there is to see
+    left, top = max(0, int(x) - 6), max(0, int(y) - 6)
+    right, bottom = min(WIDE[0], int(x + width) + 7), min(WIDE[1], int(y + height) + 7)
+    now, then = pixels(page, (left, top, right, bottom)), at_rest[top:bottom, left:right]
+    contrast = (np.maximum(now, then) + 0.05) / (np.minimum(now, then) + 0.05)
+    marked = int((contrast >= RING_CONTRAST).sum())
+    needed = RING_SHARE * 2 * (width + height)
+    return None if marked >= needed else f"{name!r}: {marked} pixels, not {needed:.0f}"
+
+
+def test_a_rank_is_chosen_by_the_keyboard_alone_and_its_place_is_seen(
+    address: str, tab: Page
 ) -> None:
-    # Pages without a job of their own are as they always are.
-    address = served(Lake(tmp_path / "lake", create=True).root)
-    wrong: list[str] = []
-    for path in ("executive", "whatif", "procurement"):
-        open_page(tab, address, path)
-        wrong += look(tab, f"{path}-empty", "light", screenshot, is_bare=True)
-    assert not wrong, "\n".join(wrong)
-
-
-def test_a_rank_is_chosen_by_the_keyboard_alone(address: str, tab: Page) -> None:
     open_page(tab, address, "job", f"{QUERY}&live=false")
     focused = "() => document.activeElement?.getAttribute('aria-label') || ''"
+    colour(tab, "dark")
+    at_rest, wrong, stops = pixels(tab), [], 0
+    while tab.evaluate("() => document.activeElement.tagName") != "SUMMARY":
+        tab.keyboard.press("Tab")
+        stops += 1
+        assert stops < 40
+        wrong.append(("dark", unmarked(tab, at_rest)))
+    # Back the same way in the other colours, so that the page is loaded once.
+    tab.evaluate("() => document.activeElement.blur()")
+    colour(tab, "light")
+    at_rest = pixels(tab)
+    for _ in range(stops - 1):
+        tab.keyboard.press("Shift+Tab")
+        wrong.append(("light", unmarked(tab, at_rest)))
+    assert len(wrong) > 30  # navigation, strip and card, twice
+    assert not [one for one in wrong if one[1] is not None]
     for _ in range(80):
         tab.keyboard.press("Tab")
         if tab.evaluate(focused) == "Rank":
             break
     assert tab.evaluate(focused) == "Rank"
-    outline = tab.evaluate(
-        """() => { const e = document.activeElement.closest('[data-baseweb], div');
-                   const s = getComputedStyle(e);
-                   return s.outlineStyle + s.boxShadow + s.borderColor; }"""
-    )
-    assert outline
     tab.keyboard.press("Control+A")
     tab.keyboard.type("3")
     tab.keyboard.press("Enter")

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
@@ -25,11 +25,12 @@ from streamlit.web.server.starlette.starlette_app_utils import (
     generate_xsrf_token_string,
 )
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from steptax.app.lake import Lake
 from steptax.app.serve import free_port, server_command, wait_until_healthy
 from steptax.benchmarks.product.sessions import ask
+from tests.browser.looking import look
 from tests.oidc_provider import CLIENT_ID, FAULTS, Provider
 from tests.team_lake import store_team
 
@@ -72,6 +73,7 @@ class Served:
     url: str
     provider: Provider
     log: Path
+    access: Path
 
     def get(self, path: str, *, cookie: str | None = None, method: str = "GET") -> tuple[int, str]:
         """Status and body of an answer."""
@@ -122,7 +124,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             try:
                 url = f"http://127.0.0.1:{port}"
                 wait_until_healthy(url, process)
-                yield Served(url, provider, log)
+                yield Served(url, provider, log, access)
             finally:
                 process.terminate()
                 process.wait(timeout=20)
@@ -144,7 +146,9 @@ def cookies(tab: Page) -> str:
     return "; ".join(f"{c['name']}={c['value']}" for c in tab.context.cookies())
 
 
-def test_a_stranger_gets_the_shell_and_the_way_to_the_login(served: Served, page: Page) -> None:
+def test_a_stranger_gets_the_shell_and_the_way_to_the_login(
+    served: Served, page: Page, screenshot: Callable[[Page, str], None]
+) -> None:
     for path in ("/", "/job?job=alpha-run", "/fleet", "/health", "/healthz", "/_stcore/health"):
         status, body = served.get(path)
         assert status == 200
@@ -159,6 +163,7 @@ def test_a_stranger_gets_the_shell_and_the_way_to_the_login(served: Served, page
     expect(page.get_by_role("button", name="Log in")).to_be_visible()
     expect(page.get_by_text("alpha training")).to_have_count(0)
     expect(page.get_by_text("Fleet")).to_have_count(0)
+    assert not look(page, "login", screenshot)
 
 
 def test_each_reader_sees_the_own_team_and_the_own_files(
@@ -244,7 +249,41 @@ def test_a_cookie_of_ones_own_making_lets_nobody_in(
     context.close()
 
 
-PAGES = ("", "job", "fleet", "whatif", "procurement", "reference", "health")
+def cookie_of(served: Served, user: str, *, age_s: float = 0.0) -> str:
+    """The cookie of somebody who logged in so long ago."""
+    claims = {"origin": served.url, "is_logged_in": True, "iat": time.time() - age_s, "sub": user}
+    claims |= {"iss": served.provider.issuer, **USERS[user]}
+    value = create_signed_value(COOKIE_SECRET, "_streamlit_user", json.dumps(claims)).decode()
+    return f"_streamlit_user={value}"
+
+
+def test_files_go_by_the_rules_as_they_are(served: Served) -> None:
+    """As pages do: of a file that nobody made a person of the rules hears that there is none."""
+    before = served.access.read_text()
+
+    def get(user: str, age_s: float = 0.0) -> int:
+        return served.get("/media/x.csv", cookie=cookie_of(served, user, age_s=age_s))[0]
+
+    assert (get("nora"), get("ada"), get("ada", 7200)) == (403, 404, 404)
+    try:
+        given = before.replace('value = "vision"', 'value = "everyone"')
+        served.access.write_text(given)
+        assert (get("nora"), get("ada")) == (404, 404)
+        served.access.write_text(before.replace('value = "vision"', 'value = "nobody"'))
+        assert (get("nora"), get("ada")) == (403, 403)
+        short = "\n[access]\nsession_hours = 1\n"
+        served.access.write_text(before.replace(GRANTS, short + GRANTS))
+        assert (get("ada"), get("ada", 7200)) == (404, 401)
+        served.access.write_text("broken")
+        assert (get("ada"), get("boss")) == (403, 403)
+    finally:
+        served.access.write_text(before)
+    assert (get("nora"), get("ada")) == (403, 404)
+    told = [line for line in served.log.read_text().splitlines() if "until the rules" in line]
+    assert len(told) == 1
+
+
+PAGES = ("", "job", "fleet", "compare", "whatif", "procurement", "reference", "health")
 
 
 def over_websocket(
@@ -260,10 +299,7 @@ def over_websocket(
     xsrf = generate_xsrf_token_string()
     cookie = f"_streamlit_xsrf={xsrf}"
     if user is not None:
-        claims = {"origin": served.url, "is_logged_in": True, "iat": time.time(), "sub": user}
-        claims |= {"iss": served.provider.issuer, **USERS[user]}
-        value = create_signed_value(COOKIE_SECRET, "_streamlit_user", json.dumps(claims)).decode()
-        cookie += f"; _streamlit_user={value}"
+        cookie += f"; {cookie_of(served, user)}"
     said: list[bytes] = []
     parts: set[str] = set()
 
@@ -293,7 +329,7 @@ def over_websocket(
 
 def test_over_the_websocket_nobody_gets_what_is_not_theirs(served: Served) -> None:
     # The address itself goes back to whoever wrote it.
-    query = "zebra-run&price=2&rank=1&step=3&by=job&denominator=allocated"
+    query = "zebra-run&a=zebra-run&b=zebra-run&price=2&rank=1&step=3&by=job&denominator=allocated"
     parts: set[str] = set()
     for page in PAGES:
         if page in ("", "job", "fleet"):
@@ -318,6 +354,37 @@ def test_a_page_of_another_origin_is_refused_and_nobody_is_asked(served: Served)
     log = served.log.read_text()
     assert "disallowed Origin" in log
     assert "external IP" not in log
+
+
+def test_a_stranger_sends_little_and_a_reader_is_heard(served: Served) -> None:
+    """A long question: the login's page needs none, and no page needs one of megabytes."""
+
+    def answers(user: str | None, size: int) -> int:
+        """Messages of an answer; below zero the code with which it was closed."""
+        said = []
+
+        async def talk() -> None:
+            headers = {} if user is None else {"Cookie": cookie_of(served, user)}
+            async with connect(
+                served.url.replace("http", "ws", 1) + "/_stcore/stream",
+                origin=served.url,  # type: ignore[arg-type]
+                subprotocols=["streamlit"],  # type: ignore[list-item]
+                additional_headers=headers,
+                max_size=None,
+            ) as socket:
+                await asyncio.wait_for(ask(socket, "", "x" * size, None, said.append), 60)
+
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                pool.submit(lambda: asyncio.run(talk())).result()
+            except ConnectionClosed as closed:
+                return 0 if closed.rcvd is None else -closed.rcvd.code
+        return len(said)
+
+    assert answers(None, 10_000) > 0
+    assert answers(None, 70_000) == -1009
+    assert answers("ada", 70_000) > 0
+    assert answers("ada", 3_100_000) == -1009
 
 
 def test_own_figures_are_for_who_has_the_token(served: Served) -> None:

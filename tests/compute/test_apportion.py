@@ -63,7 +63,7 @@ def test_a_real_accounting_file_by_calendar_month(shared: Callable[[str], Path])
     }
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     start=MOMENTS,
     length=st.integers(0, 200 * 24 * HOUR_US),
@@ -83,7 +83,7 @@ def test_pieces_touch_and_add_up(start: int, length: int, unit: Unit, tz: str) -
             assert day.startswith(piece.period)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     spans=st.lists(
         st.builds(

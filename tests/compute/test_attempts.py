@@ -16,7 +16,7 @@ from steptax.app.compute.bill.attempts import History, history
 from steptax.app.compute.bill.executions import read_steps
 from steptax.app.compute.bill.job_events import Event, read_events
 
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNTIMED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 def steps(attempt: int, first: int, last: int, *, at: int, each: int = 10) -> list[dict[str, Any]]:

@@ -127,7 +127,7 @@ class TestCompare:
         assert found.unjudged
 
     @given(Repeats, st.sampled_from(["GB/s", "us"]))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def test_a_run_never_differs_from_itself(self, values: list[float], unit: str) -> None:
         found = compare(values, values, unit)
         assert not found.differs
@@ -135,7 +135,7 @@ class TestCompare:
         assert found.gap.value == pytest.approx(0)
 
     @given(Repeats, Repeats, st.floats(1e-3, 1e3))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def test_the_unit_of_measurement_changes_nothing(
         self, own: list[float], base: list[float], scale: float
     ) -> None:
@@ -235,7 +235,7 @@ class TestAlphaBeta:
         st.floats(1e-6, 1e-4),
         st.floats(1e9, 1e12),
     )
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def test_a_ring_gives_back_its_latency_and_bandwidth(
         self, n: int, alpha_s: float, bytes_per_s: float
     ) -> None:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.compute.bill.apportion import Unit, to_us
@@ -74,7 +74,6 @@ def test_parts_of_devices_have_no_idle_devices() -> None:
 hours = st.integers(0, 24 * 90)
 
 
-@settings(deadline=None)
 @given(
     spans=st.lists(st.tuples(hours, hours, st.integers(-500, 10**6)), min_size=1, max_size=6),
     jobs=st.lists(st.tuples(hours, hours, st.integers(1, 8)), max_size=5),

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from steptax.app.compute.straggler.blame import blame_us
 
 #: How long an example takes says nothing about whether it is right.
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNTIMED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 ARRIVALS = arrays(
     np.float64,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.compute.calculators.break_even import break_even
@@ -77,7 +77,6 @@ def test_b5_10_days_and_deadline() -> None:
     assert break_even.run(H100).a_days.value is None
 
 
-@settings(deadline=None)
 @given(st.floats(0.05, 1), st.floats(0.05, 1), st.floats(0.1, 20))
 def test_better_use_of_b_is_worth_more(mfu: float, worse: float, price: float) -> None:
     def even(b_mfu: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.compute.calculators.kernel_speedup import kernel_speedup
@@ -118,7 +118,6 @@ def test_nothing_but_the_kernel_has_no_ceiling() -> None:
     assert result.ceiling.reason
 
 
-@settings(deadline=None)
 @given(POSITIVE_MS, MS, MS, MS, SPEEDUP, SHARE, st.none() | SHARE, st.none() | SHARE)
 def test_speedup_stays_under_its_ceiling_and_shares_add_up(
     compute: float,
@@ -157,7 +156,6 @@ def test_speedup_stays_under_its_ceiling_and_shares_add_up(
         assert sum(s for s in shares if s is not None) == pytest.approx(1)
 
 
-@settings(deadline=None)
 @given(POSITIVE_MS, MS, MS, SPEEDUP, st.floats(1, 10), st.none() | SHARE)
 def test_a_faster_kernel_never_slows_the_step(
     compute: float, comm: float, wait: float, speedup: float, more: float, hidden: float | None
@@ -171,7 +169,6 @@ def test_a_faster_kernel_never_slows_the_step(
         assert faster >= slower * (1 - 1e-9)
 
 
-@settings(deadline=None)
 @given(POSITIVE_MS, MS, MS, SHARE, st.none() | SHARE, st.none() | SHARE)
 def test_no_speedup_changes_nothing(
     compute: float, comm: float, wait: float, touched: float, hidden: float | None, f: float | None
@@ -185,7 +182,6 @@ def test_no_speedup_changes_nothing(
     assert model.step_speedup(1.0) == pytest.approx((1, 1, 1))
 
 
-@settings(deadline=None)
 @given(POSITIVE_MS, MS, MS, SPEEDUP, SHARE, SHARE)
 def test_more_hidden_communication_never_helps(
     compute: float, comm: float, wait: float, speedup: float, a: float, b: float

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.compute.calculators.checkpoint_interval import checkpoint_interval
@@ -66,7 +66,6 @@ def test_b5_8_wall_time_against_simulation() -> None:
     assert useful_ratio(tau, delta, mtbf, restart) == pytest.approx(own, rel=1e-12)
 
 
-@settings(deadline=None)
 @given(st.floats(1, 3000), st.floats(100, 1e6), st.floats(0, 3000))
 def test_b5_8_best_interval_is_best(delta: float, mtbf: float, restart: float) -> None:
     best = best_interval_s(delta, mtbf)
@@ -76,7 +75,6 @@ def test_b5_8_best_interval_is_best(delta: float, mtbf: float, restart: float) -
     assert 0 <= at_best < 1
 
 
-@settings(deadline=None)
 @given(st.floats(1e-6, 10), st.floats(1e4, 1e7))
 def test_b5_8_forms_meet_where_saves_are_cheap(delta: float, mtbf: float) -> None:
     best = best_interval_s(delta, mtbf)
@@ -122,7 +120,6 @@ def test_b5_8_the_larger_part_of_a_failure_is_named() -> None:
     )
 
 
-@settings(deadline=None)
 @given(st.floats(1, 1000), st.floats(100, 1e6), st.floats(0, 1000), st.floats(1, 10))
 def test_b5_8_rarer_failures_leave_more_useful(
     delta: float, mtbf: float, restart: float, more: float
@@ -211,7 +208,6 @@ def test_b5_9_cost_against_benefit() -> None:
     assert caught.value.where == "swap_s"
 
 
-@settings(deadline=None)
 @given(st.floats(0, 5), st.floats(0, 100), st.floats(0.01, 0.9999))
 def test_b5_9_spares_are_the_smallest_that_cover(
     rate: float, repair: float, coverage: float

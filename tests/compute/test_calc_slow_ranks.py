@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.compute.calculators.any_slow import any_slow
@@ -62,7 +62,6 @@ def test_any_slow_needs_one_way_of_saying_it(arguments: dict[str, float]) -> Non
         any_slow.run(arguments)
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1), st.integers(1, 10_000))
 def test_any_slow_grows_with_ranks(p: float, n: int) -> None:
     few = any_slow.function(ranks=n, slow_ratio=p).any_slow_ratio.value
@@ -131,7 +130,6 @@ def test_expected_max_node_arguments(extra: dict[str, object], where: str) -> No
     assert caught.value.where == where
 
 
-@settings(deadline=None)
 @given(st.integers(1, 5000), st.floats(0, 1), st.floats(0, 0.5))
 def test_expected_max_grows_with_spread(ranks: int, cv: float, more: float) -> None:
     low = expected_max.function(ranks=ranks, cv_ratio=cv).slowdown.value
@@ -192,7 +190,6 @@ def test_b5_2_replacements_vary_like_the_rest() -> None:
     assert rest.max(axis=1).mean() < result.replaced < result.before
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e4), min_size=2, max_size=30).filter(lambda t: max(t) > 0))
 def test_each_further_removal_helps_no_less_than_nothing(times: list[float]) -> None:
     work = np.array([times])

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.compute.calculators.backup_workers import backup_workers
@@ -56,7 +56,6 @@ def test_b5_3_too_many_backups_never_pay() -> None:
     assert "does not pay" in (even.reason or "")
 
 
-@settings(deadline=None)
 @given(st.integers(2, 200), st.integers(1, 40), st.floats(0, 0.3))
 def test_backups_never_slow_the_step(workers: int, backups: int, cv: float) -> None:
     result = backup_workers.function(workers=workers, backups=backups, cv_ratio=cv)
@@ -88,7 +87,6 @@ def test_b5_5_communication_is_shared_by_the_steps() -> None:
     assert caught.value.where == "mean_ms"
 
 
-@settings(deadline=None)
 @given(st.integers(1, 4096), st.floats(0, 1), st.integers(1, 500), st.floats(0, 2))
 def test_meeting_less_often_never_slows(n: int, cv: float, every: int, lasting: float) -> None:
     now, later = (
@@ -113,7 +111,6 @@ def test_b5_6_garbage_collection_saves_what_differs() -> None:
     assert result.step_speedup.value == pytest.approx((1000 + 56.514) / 1000.5, abs=1e-4)
 
 
-@settings(deadline=None)
 @given(st.floats(0.1, 1e4), st.integers(1, 1000), st.integers(1, 5000))
 def test_pausing_together_never_costs_more(pause: float, every: int, ranks: int) -> None:
     result = gc_sync.function(pause_ms=pause, every_steps=every, ranks=ranks)
@@ -146,7 +143,6 @@ def test_b5_7_balancing_what_was_dealt_in_turn() -> None:
 COSTS = st.lists(st.floats(0.1, 100), min_size=1, max_size=6)
 
 
-@settings(deadline=None)
 @given(COSTS, st.integers(1, 3))
 def test_longest_first_keeps_grahams_bound(costs: list[float], ranks: int) -> None:
     best = min(
@@ -158,7 +154,6 @@ def test_longest_first_keeps_grahams_bound(costs: list[float], ranks: int) -> No
     assert best - 1e-9 <= loads.max() <= (4 / 3 - 1 / (3 * ranks)) * best + 1e-9
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 50_000), min_size=4, max_size=60), st.integers(1, 4))
 def test_balancing_stays_between_its_bounds(lengths: list[int], ranks: int) -> None:
     result = sequence_balance.function(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.compute.calculators.waste import waste
@@ -92,7 +92,6 @@ def test_no_price_no_money() -> None:
     assert unknown.extra_h.value is None
 
 
-@settings(deadline=None)
 @given(st.floats(1, 1000))
 def test_forms_agree(slowdown: float) -> None:
     first = waste.function(slowdown=slowdown)
@@ -105,7 +104,6 @@ def test_forms_agree(slowdown: float) -> None:
     )
 
 
-@settings(deadline=None)
 @given(st.floats(1, 100), st.floats(0, 100))
 def test_more_slowdown_more_waste(slowdown: float, more: float) -> None:
     assert (waste.function(slowdown=slowdown + more).waste_ratio.value or 0) >= (

@@ -75,7 +75,7 @@ def seen(finding: Finding) -> tuple[str, ...]:
     return (*finding.cause.evidence_for, *finding.cause.evidence_against)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     every=st.integers(5, 60),

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.compute.bill import cents
@@ -35,7 +35,6 @@ def near(exact: Fraction, rounded: Fraction) -> bool:
     return abs(exact - rounded) < Fraction(1, 100) and rounded * 100 == round(rounded * 100)
 
 
-@settings(deadline=None)
 @given(tables())
 def test_cells_rows_columns_and_total_are_within_a_cent(table: Cells) -> None:
     out = table_to_cents(table)
@@ -49,7 +48,6 @@ def test_cells_rows_columns_and_total_are_within_a_cent(table: Cells) -> None:
     assert known(v for row in out for v in row) == Fraction(round(whole * 100), 100)
 
 
-@settings(deadline=None)
 @given(tables())
 def test_column_sums_that_were_rounded_before_leave_the_total(table: Cells) -> None:
     columns = split_to_cents([known(column) for column in zip(*table, strict=True)])
@@ -84,7 +82,6 @@ def test_nothing_known_stays_unknown() -> None:
     assert table_to_cents([]) == []
 
 
-@settings(deadline=None)
 @given(tables(), st.lists(st.tuples(st.integers(0, 5), cell), max_size=30))
 def test_rows_of_one_amount_do_not_need_the_network(
     table: Cells, alone: list[tuple[int, Fraction | None]]

@@ -22,7 +22,7 @@ from steptax.app.compute.stats.changepoint import (
 )
 
 Find = Callable[[str], Path]
-UNTIMED = settings(deadline=None, max_examples=40)
+UNTIMED = settings(max_examples=40)
 
 
 def noise(steps: int, spread: float, seed: int) -> np.ndarray:

@@ -152,7 +152,7 @@ jobs_list = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lines=lines_of, spans=jobs_list, window=st.sampled_from([None, (3, 11)]))
 def test_every_cent_lands_once_whether_lines_are_added_up_or_not(
     lines: list[Any], spans: list[tuple[int, int, tuple[str, ...]]], window: Any

@@ -195,7 +195,7 @@ class TestByIssue:
         assert (found.basis, found.late_rank) == (ArrivalBasis.WAITING, 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     ranks=st.integers(2, 12),
     joined=st.integers(MIN_JOINED, 30),
@@ -227,7 +227,7 @@ def test_whoever_is_always_last_is_named_if_there_are_enough(
         assert found.late_rank is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.permutations(list(range(5))), st.integers(0, 10**6))
 def test_names_of_ranks_and_a_common_shift_change_nothing(order: list[int], shift: int) -> None:
     rows = [[0, 5_000 + 31 * n, 100, 50, 7 * n] for n in range(12)]

@@ -74,3 +74,23 @@ def test_a_change_is_relative_or_in_points_and_none_from_the_unknown() -> None:
         (Measure(1, "USD"), Measure(0, "USD")),
     ):
         assert delta(now, before, "r").change.value is None
+
+
+def test_a_change_between_bounds_may_be_a_fall_or_a_rise() -> None:
+    share = delta(Ratio(0.5, low=0.5, high=0.7), Ratio(0.4, low=0.4, high=0.6), "before")
+    assert share.change.value == pytest.approx(0.1)
+    assert share.change.bounds == pytest.approx((-0.1, 0.3))
+    assert share.change.sign_is_open
+    assert share.against == "vs before: 40.0 % (40.0–60.0)"
+    surely = delta(Ratio(0.8, low=0.8, high=0.9), Ratio(0.4, low=0.4, high=0.6), "before")
+    assert surely.change.bounds == pytest.approx((0.2, 0.5))
+    assert not surely.change.sign_is_open
+    usd = delta(Measure(90, "USD", 80, 120), Measure(100, "USD"), "before")
+    assert usd.change.bounds == pytest.approx((-0.2, 0.2))
+
+
+@pytest.mark.parametrize(
+    ("record_days", "compared"), [(5, 28), (14, 7), (27, 7), (28, 14), (42, 21), (56, 28), (99, 28)]
+)
+def test_a_short_record_is_compared_with_as_much_of_it(record_days: int, compared: int) -> None:
+    assert newest(date(2026, 11, 29), record_days).count == compared

@@ -21,7 +21,7 @@ from steptax.app.compute.bill.cost import (
 from steptax.app.errors import UserError
 
 #: How long an example takes says nothing about whether it is right.
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNTIMED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 PRICE = Decimal("2.00")
 

@@ -19,7 +19,7 @@ from steptax.app.compute.straggler.rank_episodes import RankEpisode, beside_each
 from steptax.app.compute.straggler.rules import EPISODE_RULES, EpisodeRules
 
 STEPS, RANKS = 400, 16
-UNTIMED = settings(deadline=None, max_examples=25)
+UNTIMED = settings(max_examples=25)
 
 
 def found(excess: np.ndarray, rules: EpisodeRules = EPISODE_RULES) -> list[RankEpisode]:

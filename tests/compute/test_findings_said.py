@@ -73,7 +73,7 @@ def test_a_small_excess_is_not_again_and_again() -> None:
     assert result.ranks.persistence_ratio[2] > 0.9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     ranks=st.integers(2, 9),
     steps=st.integers(1, 40),

@@ -33,7 +33,7 @@ from steptax.app.compute.fleet.states import (
 )
 from steptax.app.compute.measure import Measure
 
-UNTIMED = settings(deadline=None, max_examples=60)
+UNTIMED = settings(max_examples=60)
 STATES = ["completed", "failed", "cancelled", "timeout", "running", "pending", "unknown"]
 FACTS = st.lists(
     st.builds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.compute.bill.buckets import BUCKETS, OF_STATE, OPEN, Group
@@ -23,7 +23,6 @@ def goodput(
     )
 
 
-@settings(deadline=None)
 @given(useful=PARTS, steps=PARTS, runtime=PARTS, scheduling=PARTS)
 def test_the_identity_is_exact_for_any_parts(
     useful: Fraction, steps: Fraction, runtime: Fraction, scheduling: Fraction

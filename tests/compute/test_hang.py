@@ -192,7 +192,7 @@ class TestNoVerdict:
         assert "DP (7)" in hang.verdict
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     ranks=st.integers(2, 24),
     done=st.integers(0, 1000),

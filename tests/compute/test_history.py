@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from steptax.app.compute.straggler.history import SLOW_RATIO, history, waiting_ratio
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     ranks=st.integers(2, 9),
     blocks=st.integers(1, 6),

@@ -19,7 +19,7 @@ from steptax.app.compute.straggler.steps import StepMatrix, build_matrix, withou
 from steptax.app.errors import IntegrityError, UserError
 
 #: How long an example takes says nothing about whether it is right.
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNTIMED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 NAN = float("nan")
 OWN = ("input", "checkpoint", "h2d", "gc", "other")

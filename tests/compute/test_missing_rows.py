@@ -21,7 +21,7 @@ from steptax.benchmarks.product.fault_detectors import evidence_of, matrix_of
 from steptax.benchmarks.product.fault_jobs import make_job
 from steptax.benchmarks.product.fault_model import NOISES, Fault, Plan, Shape
 
-UNTIMED = settings(deadline=None, max_examples=10)
+UNTIMED = settings(max_examples=10)
 
 
 def job(lost: np.ndarray, *, slow: int = 5, stages: int = 1, seed: int = 0) -> StepMatrix:

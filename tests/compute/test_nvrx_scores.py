@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from steptax.app.compute.straggler.nvrx_scores import KernelStat, gpu_scores, nvrx_scores
 
-UNTIMED = settings(deadline=None, max_examples=40)
+UNTIMED = settings(max_examples=40)
 
 
 @UNTIMED

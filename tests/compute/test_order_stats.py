@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.compute.stats import order_stats as o
@@ -102,20 +102,17 @@ def test_exponential_spread_of_the_maximum() -> None:
     assert o.exponential_max_sd(3, 2.0) == pytest.approx(2 * math.sqrt(1 + 1 / 4 + 1 / 9))
 
 
-@settings(deadline=None)
 @given(st.integers(2, 100_000))
 def test_maximum_grows_with_ranks(n: int) -> None:
     assert o.normal_max_mean(n) < o.normal_max_mean(n + max(1, n // 10))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 400), st.integers(1, 400))
 def test_order_statistics_are_symmetric(a: int, b: int) -> None:
     k, n = min(a, b), max(a, b)
     assert o.normal_order_mean(k, n) == pytest.approx(-o.normal_order_mean(n - k + 1, n), abs=1e-9)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 60))
 def test_order_statistics_average_to_the_mean(n: int) -> None:
     normal = [o.normal_order_mean(k, n) for k in range(1, n + 1)]

@@ -18,7 +18,7 @@ from steptax.app.compute.stats.rows import (
 from steptax.app.compute.straggler.peers import peer_median
 
 #: How long an example takes says nothing about whether it is right.
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNTIMED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 #: Few distinct values, so that ties are common, and gaps.
 VALUES = arrays(

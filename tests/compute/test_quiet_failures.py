@@ -130,3 +130,9 @@ def test_the_warm_up_is_found_wherever_it_ends(
     duration = np.full(count, usual_ms * MS)
     duration[:warm] *= times
     assert first_steady(duration) == warm
+
+
+def test_a_job_that_becomes_slow_later_was_steady_from_its_first_step() -> None:
+    duration = np.repeat([120.0, 165.0], [60, 140]) * 1e6
+    assert first_steady(duration) == 0
+    assert stalled(duration).warm_up_lost_s.value == 0

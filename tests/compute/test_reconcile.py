@@ -137,7 +137,7 @@ def test_devices_are_even_over_the_resources_of_a_job() -> None:
     ]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     charges=st.lists(
         st.builds(

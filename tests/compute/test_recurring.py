@@ -24,7 +24,7 @@ from steptax.app.compute.straggler.rules import RECURRING_RULES
 from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 
 STEPS, RANKS, SLOW = 400, 16, 7
-UNTIMED = settings(deadline=None, max_examples=10)
+UNTIMED = settings(max_examples=10)
 
 
 def matrix_of(work: np.ndarray) -> StepMatrix:

@@ -11,7 +11,7 @@ from steptax.app.compute.stats import resample
 from steptax.app.compute.stats.resample import block_length, block_means, interval
 
 #: How long an example takes says nothing about whether it is right.
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNTIMED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 def test_block_length_is_the_cube_root() -> None:

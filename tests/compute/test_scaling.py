@@ -43,7 +43,7 @@ def test_variance_is_taken_inside_steps() -> None:
     assert work.std() > 3 * parts.idiosyncratic_us
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(2, 12), st.integers(1, 20), st.integers(0, 10_000))
 def test_variance_parts_add_up(ranks: int, steps: int, seed: int) -> None:
     work = np.random.default_rng(seed).uniform(1, 9, (steps, ranks))
@@ -192,7 +192,7 @@ def test_same_seed_same_band() -> None:
     )
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 1000), st.integers(2, 500))
 def test_more_ranks_never_make_it_faster(seed: int, target: int) -> None:
     work = _normal(seed, ranks=16, steps=40)

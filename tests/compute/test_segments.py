@@ -20,7 +20,7 @@ from steptax.app.compute.bill.segments import (
 )
 
 #: How long an example takes says nothing about whether it is right.
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNTIMED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 END = 24
 SPANS = st.lists(

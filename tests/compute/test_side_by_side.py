@@ -103,7 +103,7 @@ def test_a_few_steps_tell_nothing() -> None:
     assert "A has 19 steps" in str(found.change.reason)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(factor=st.floats(0.3, 3.0), noise=st.floats(0.001, 0.3), seed=st.integers(0, 1000))
 def test_swapping_the_sides_swaps_the_word(factor: float, noise: float, seed: int) -> None:
     a = Pace(np.abs(pace(1e5, seed=seed, noise=noise).step_us) + 1, None, None)

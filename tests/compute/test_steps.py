@@ -20,7 +20,7 @@ from steptax.app.compute.straggler.steps import (
 from steptax.app.errors import IntegrityError, NotFoundError
 
 #: How long an example takes says nothing about whether it is right.
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNTIMED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 NAN = float("nan")
 

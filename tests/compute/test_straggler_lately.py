@@ -12,7 +12,7 @@ from steptax.app.compute.straggler.result import Kind
 from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 
 STEPS, RANKS, SLOW = 200, 8, 3
-UNTIMED = settings(deadline=None, max_examples=15)
+UNTIMED = settings(max_examples=15)
 
 
 def job(factor: np.ndarray, seed: int = 0) -> StepMatrix:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steptax.app.compute.stats.order_stats import exponential_order_mean
@@ -16,13 +16,11 @@ from steptax.app.errors import UserError
 SAMPLES = st.lists(st.floats(0, 1e6), min_size=1, max_size=50).map(lambda v: np.sort(np.array(v)))
 
 
-@settings(deadline=None)
 @given(SAMPLES)
 def test_one_draw_gives_the_mean(values: np.ndarray) -> None:
     assert ecdf_max_mean(values, 1) == pytest.approx(values.mean(), abs=1e-6)
 
 
-@settings(deadline=None)
 @given(SAMPLES, st.integers(1, 10_000))
 def test_more_draws_never_lower_it_and_the_largest_bounds_it(values: np.ndarray, n: int) -> None:
     assert ecdf_max_mean(values, n) <= ecdf_max_mean(values, n + 1) + 1e-6

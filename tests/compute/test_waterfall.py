@@ -27,7 +27,7 @@ from steptax.app.compute.mfu.step_flops import StepFlops, step_flops
 from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 from steptax.app.errors import IntegrityError, NotFoundError, UserError
 
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNTIMED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 #: Two hundred microseconds before a day and a month end, in UTC.
 BASE = 1_738_368_000_000_000 - 200

@@ -107,7 +107,7 @@ def test_jobs_of_a_real_cluster(shared: Callable[[str], Path]) -> None:
 STEPS = [{"step": k, "start_us": 10 + 20 * k, "duration_us": 20} for k in range(4)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     spans=st.lists(
         st.tuples(st.integers(0, 3 * DAY_US), st.integers(1, 3 * DAY_US), st.integers(1, 9)),

@@ -94,7 +94,7 @@ def is_host(value: dict[str, Any]) -> bool:
     return value.get("cat") in ("cpu_op", "user_annotation")
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(EVENTS, st.integers(1, 10**9))
 def test_together_is_as_one_by_one(values: list[Any], first: int) -> None:
     one, together = Columns(), Columns()

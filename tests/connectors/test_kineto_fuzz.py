@@ -32,7 +32,6 @@ HEAD = '{"distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": [\n'
 TAIL = '\n], "baseTimeNanoseconds": 1790000000000000000}\n'
 FUZZ = settings(
     max_examples=80,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 Key = tuple[str, int, int]

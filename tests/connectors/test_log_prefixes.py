@@ -261,9 +261,7 @@ def test_a_rank_beyond_the_world_size(tmp_path: Path) -> None:
     assert "rank 15 printed lines, so there are at least 16 ranks" in notes
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_interleaving_gives_each_process_its_own_steps(
     data: st.DataObject, tmp_path: Path

@@ -444,7 +444,6 @@ LOGS = {
 @pytest.mark.parametrize("kind", LOGS)
 @settings(
     max_examples=80,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())

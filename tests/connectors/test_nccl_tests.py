@@ -271,9 +271,7 @@ class TestText:
             read(write(tmp_path / "all_reduce.txt", DEVICES + HEADER))
         assert caught.value.hint
 
-    @settings(
-        max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-    )
+    @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(data=st.data())
     def test_a_hurt_line_costs_itself_alone(self, tmp_path: Path, data: st.DataObject) -> None:
         sizes = [1 << (20 + i) for i in range(6)]

@@ -13,7 +13,7 @@ import pytest
 
 from steptax.app.errors import InputError
 from steptax.connectors.base import Options
-from steptax.connectors.recognise import WHOLE_BYTES, kind_of, readings
+from steptax.connectors.recognise import HEAD_BYTES, WHOLE_BYTES, _beginning, kind_of, readings
 from steptax.connectors.registry import CONNECTORS
 
 EXAMPLES = sorted((Path(__file__).parent / "examples").iterdir())
@@ -78,6 +78,21 @@ def test_of_a_long_file_the_beginning_is_enough(tmp_path: Path) -> None:
         fittest = readings(path)[0]
         assert fittest.kind == "steps"
         assert 0 < fittest.accepted < 100_000
+
+
+def test_of_a_packed_file_no_more_than_that_is_unpacked(tmp_path: Path) -> None:
+    """It may hold a thousand times its size, and each connector would unpack all of it."""
+    head = b"step,rank,duration_ms\n"
+    for name, size in (("few", 100), ("bomb", 2 * WHOLE_BYTES)):
+        with gzip.open(tmp_path / f"{name}.csv.gz", "wb") as handle:
+            handle.write(head + b"0,0,1\n" * (size // 6))
+        with _beginning(tmp_path / f"{name}.csv.gz") as sample:
+            if name == "few":
+                assert sample == tmp_path / "few.csv.gz"
+            else:
+                assert 0 < sample.stat().st_size <= HEAD_BYTES
+    assert (tmp_path / "bomb.csv.gz").stat().st_size < WHOLE_BYTES / 100
+    assert kind_of(tmp_path / "bomb.csv.gz") == "steps"
 
 
 def test_what_only_lacks_a_word_is_named_with_the_word(tmp_path: Path) -> None:
@@ -162,3 +177,9 @@ def test_where_every_row_is_rejected_the_command_says_so(
     told = steptax("ingest", "steps", str(path), exits=3)
     assert told["tables"]["steps"] == {"accepted": 0, "rejected": 1, "stored_before": 0}
     steptax("ingest", "steps", str(Path(__file__).parent / "examples" / "steps.csv"))
+
+
+def test_a_row_without_an_end_is_named_as_such(steptax: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("step,rank,duration_ms\n" + "7" * 300_000)
+    error = steptax("ingest", "steps", tmp_path / "a.csv", fails=2)
+    assert "its first row goes on for more than" in error["message"]

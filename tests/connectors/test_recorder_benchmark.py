@@ -8,7 +8,7 @@ import json
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from steptax.benchmarks.product import recorder as benchmark
 
@@ -71,7 +71,6 @@ def test_wrong_numbers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--steps must be at least 1" in capsys.readouterr().err
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.floats(0, 1))
 def test_percentiles_are_by_nearest_rank(values: list[float], share: float) -> None:
     expected = np.percentile(values, share * 100, method="inverted_cdf")

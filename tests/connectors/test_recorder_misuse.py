@@ -93,7 +93,7 @@ def call(rec: StepRecorder, blocks: list[Any], now: list[int], name: str, values
         getattr(rec, name)(*values)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(CALLS, max_size=40))
 def test_nothing_raises_and_every_row_holds(calls: list[tuple[Any, ...]]) -> None:
     now = [1_000]

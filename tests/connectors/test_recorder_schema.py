@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from steptax.app.lake.lake import Lake
 from steptax.app.lake.segments import parse_name
@@ -179,7 +179,6 @@ def test_parquet_is_written_without_importing_pandas(tmp_path: Path) -> None:
     assert out.split() == ["parquet", "9", "[]"]
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(["text", "int", "int32", "real"]).flatmap(
         lambda kind: st.tuples(

@@ -15,7 +15,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from steptax.connectors.recorder import StepRecorder
 from steptax.connectors.recorder.batch import (
@@ -126,7 +126,6 @@ PIECES = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(PIECES, st.binary(max_size=200)), min_size=1, max_size=5),
     st.integers(1, 2**63 - 1),
@@ -142,7 +141,6 @@ def test_a_batch_holds_what_was_put_into_it(parts: list[tuple[Piece, bytes]], se
     assert segments == list(zip(pieces, (body for _, body in parts), strict=True))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 400))
 def test_whatever_is_no_batch_is_a_value_error(noise: bytes, cut: int) -> None:
     piece, body = piece_of(3, [0, 1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import given
 
 from steptax.connectors.recorder.timeline import (
     BUCKETS,
@@ -25,7 +25,6 @@ MOVES = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5_000), MOVES), max_size=40), st.integers(0, 100))
 def test_parts_are_disjoint_and_add_up(
     moves: list[tuple[int, tuple[str, int]]], last_ns: int

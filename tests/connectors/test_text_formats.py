@@ -286,6 +286,30 @@ class TestSources:
         assert [(bad.row, bad.raw[0]) for b in found for bad in b.broken] == [(2, "z"), (4, "y")]
         assert next(b for b in found if b.data == b"three\n").first_line == 3
 
+    def test_a_line_without_an_end_is_not_read_for_ever(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sources, "LINE_BYTES", 100)
+        monkeypatch.setattr(sources, "SKIPPED_BYTES", 100_000)
+        path = tmp_path / "bomb.gz"
+        with gzip.open(path, "wb") as handle:
+            handle.write(b"one\n" + bytes(10_000_000) + b"\nthree\n")
+        read: list[int] = []
+        whole = sources.Feed.read
+
+        def counted(feed: sources.Feed, size: int) -> bytes:
+            data = whole(feed, size)
+            read.append(len(data))
+            return data
+
+        monkeypatch.setattr(sources.Feed, "read", counted)
+        found = list(blocks(path, size=1024))
+        assert [block.data for block in found if block.data] == [b"one\n"]
+        reasons = [bad.reason for block in found for bad in block.broken]
+        assert "found a longer one" in reasons[0]
+        assert reasons[1:] == ["it is no text: no line end within 100,000 bytes"]
+        assert sum(read) < 110_000
+
     @pytest.mark.parametrize("damage", [lambda d: d[:-30], lambda d: d[:-8] + b"xxxxxxxx"])
     def test_a_packed_file_gives_its_lines_up_to_the_damage(
         self, damage: Callable[[bytes], bytes], tmp_path: Path

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.docs.test_commands import commands, is_run
+
 PAGE = Path(__file__).parents[2] / "docs" / "recorder.md"
 
 
@@ -20,3 +22,6 @@ def test_the_loop_of_the_page_records(
     exec(compile(code, str(PAGE), "exec"), {"__name__": "__main__"})
     view = steptax("job", "my-job", "--lake", tmp_path / "steptax-lake")
     assert "20 of 20 steps used" in view["coverage"]["text"]
+    for words in commands(PAGE, "", "bash", "console"):
+        if words[0] == "steptax" and is_run(words):
+            steptax(*words[1:], "--lake", tmp_path / "steptax-lake")

@@ -105,10 +105,19 @@ def generated_lake(root: Path, *, seed: int = 7) -> Lake:
         if turn == 1:
             compact(lake, minimum=2)
     lake.append("device_samples", made("device_samples", ROLLED_ROWS + 500), source="dcgm:h")
+    lake.append("device_samples", _some_days_without_xid(), source="dcgm:h")
     batches = [Batch(name, made(name, 30)) for name in TABLES]
     ingest(lake, batches, ingest_id="0" * 24, source="file")
     _as_lines(lake, made("steps", 40))
     return lake
+
+
+def _some_days_without_xid() -> pa.Table:
+    """One device that told no Xid code on the first day, and one on the next."""
+    names = ("host", "gpu_uuid", "ts_us", "xid")
+    days = [("h9", "GPU-9", BEGIN_US, None), ("h9", "GPU-9", BEGIN_US + DAY_US, 79)]
+    spec = {f.name: f.type for f in table("device_samples").arrow}
+    return pa.table({n: pa.array([day[k] for day in days], spec[n]) for k, n in enumerate(names)})
 
 
 def _as_lines(lake: Lake, rows: pa.Table) -> None:

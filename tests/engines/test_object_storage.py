@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from steptax.app.doctor import examine
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.lake import Lake, lake_at
 from steptax.app.lake.bucket import Bucket, url_of
@@ -25,6 +26,7 @@ from steptax.app.lake.retain import retain
 from steptax.app.queries import DuckEngine
 from steptax.app.queries.spark import spark_names
 from steptax.app.schema import Batch
+from steptax.app.settings import Settings
 
 URL = "s3://steptax-test/a/lake"
 
@@ -34,7 +36,7 @@ def server() -> Iterator[str]:
     """An S3 server on the loopback interface; its URL."""
     for module in ("moto", "s3fs", "flask"):
         if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed (pip install 'steptax[dev]')")
+            pytest.skip(f"{module} is not installed (pip install '.[dev]')")
     from moto.server import ThreadedMotoServer
 
     running = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -247,6 +249,46 @@ def test_of_two_compactors_at_once_one_is_overtaken(
     done = compact(first, minimum=2)
     assert (done.busy, done.merged_segments) == (True, 0)
     assert stored(first) == stored(elsewhere(monkeypatch, tmp_path, "third")) == once(0, 5)
+
+
+def test_of_two_machines_that_store_one_input_at_once_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second commits while the first is about to: the store takes the record once."""
+    first = opened(create=True)
+    second = elsewhere(monkeypatch, tmp_path, "second")
+    create = first.bucket.create
+
+    def late(name: str, data: bytes) -> bool:
+        assert _stored_input(second, 0, 6).accepted == {"steps": 24}
+        return create(name, data)
+
+    monkeypatch.setattr(first.bucket, "create", late)
+    assert _stored_input(first, 0, 6).already
+    for reader in (first, second, elsewhere(monkeypatch, tmp_path, "third")):
+        assert stored(reader) == once(0, 6)
+
+
+def test_an_object_that_is_gone_is_named_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = opened(create=True)
+    for k in range(3):
+        _stored_input(lake, 2 * k, 2)
+    assert compact(lake, minimum=2, grace_s=0).new_segments == 1
+    (merged,) = lake.segments("steps", "j")
+    lake.bucket.delete([lake.relative(merged.path)])
+    found = examine(Settings(lake=Path(URL)))
+    (one,) = [f for f in found if f.check == "lake" and f.state == "fail"]
+    assert merged.path.name in one.text
+    assert "24 rows are missing" in one.text
+    other = elsewhere(monkeypatch, tmp_path, "other")
+    for k in range(3):
+        assert _stored_input(other, 2 * k, 2).accepted == {"steps": 8}
+    for k in range(3):
+        assert _stored_input(lake, 2 * k, 2).already
+    assert stored(other) == stored(opened()) == once(0, 6)
+    assert not any(f.state == "fail" for f in examine(Settings(lake=Path(URL))))
 
 
 _WRITER = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import math
 import os
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from steptax.app.errors import UserError
 from steptax.app.lake import Lake, ScopedLake
 from steptax.app.lake.retain import retain
 from steptax.app.lake.rollups import is_rolled, made, rollup_path
@@ -60,7 +62,7 @@ PARAMETERS: dict[str, Any] = {
 def session() -> Iterator[Any]:
     """A driver and two executors, each a process of its own, for the whole module."""
     if importlib.util.find_spec("pyspark") is None:
-        pytest.skip("PySpark is not installed (pip install 'steptax[spark]')")
+        pytest.skip("PySpark is not installed (pip install '.[spark]')")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("there is no Java")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -240,8 +242,32 @@ def test_what_is_missing_is_said(
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     error = steptax("rollup", "--engine", "spark", fails=2)
     assert (error["kind"], error["where"]) == ("UserError", "--engine spark")
-    assert "steptax[spark]" in error["hint"]
+    assert "in a checkout of Steptax: pip install '.[spark]'" in error["hint"]
     assert "--engine spark" in steptax("rollup", "--master", "local[2]", fails=2)["hint"]
+
+
+@pytest.mark.parametrize(("home", "said"), [(None, "master"), ("nowhere", "install Java")])
+def test_why_spark_cannot_start_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str | None, said: str
+) -> None:
+    """Its Java process ends in the same way for a wrong master as where there is no Java."""
+    sql = pytest.importorskip("pyspark.sql")
+    errors = importlib.import_module("pyspark.errors")
+    if home is None:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.touch(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / (home or "")))
+
+    def ended(*_: object) -> None:
+        raise errors.PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(sql.SparkSession.Builder, "getOrCreate", ended)
+    with pytest.raises(UserError, match="Spark cannot start") as error:
+        spark_session("foo://x")
+    assert error.value.where == "foo://x"
+    assert said in (error.value.hint or "")
+    assert ("no Java" in error.value.message) is (home is not None)
 
 
 def test_queries_are_listed_and_wrong_ones_refused(

@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 #: Every page by the file that draws it.
-PAGES = ("executive", "fleet", "job", "whatif", "procurement", "reference", "health")
+PAGES = ("executive", "fleet", "job", "compare", "whatif", "procurement", "reference", "health")
 
 
 def sent(at: AppTest) -> dict[str, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -11,8 +12,8 @@ import pytest
 from steptax.app.charts.card import Field, about_text, basis_text, card_fields, value_text
 from steptax.app.charts.focus import (
     focus,
+    job_time_unit,
     stopped_lines,
-    time_unit,
     timeline_ranks,
     title_of,
 )
@@ -129,7 +130,7 @@ def test_the_title_names_what_is_known(view: JobView) -> None:
     named = replace(view, header=header)
     assert title_of(named).startswith("llama · H100")
     assert "attempt 2 · normalised times" in title_of(named)
-    assert (time_unit(view), time_unit(named)) == ("ms", "units")
+    assert (job_time_unit(view), job_time_unit(named)) == ("ms", "units")
 
 
 def test_many_stopped_ranks_are_counted(view: JobView) -> None:
@@ -138,3 +139,12 @@ def test_many_stopped_ranks_are_counted(view: JobView) -> None:
     assert stopped_lines(many)[-1] == "and 5 more ranks"
     assert len(stopped_lines(many)) == 5
     assert stopped_lines(view) == ()
+
+
+def test_the_copied_card_says_of_what_it_is(view: JobView) -> None:
+    text = card_as_text(view, link="https://pages/job?job=worker", lake="/data/lake")
+    lines = dict(line.split("  ", 1) for line in text.splitlines())
+    assert lines["page"].strip() == "https://pages/job?job=worker"
+    assert lines["lake"].strip() == "/data/lake"
+    assert re.search(r"^0 to \d+, the newest ended 2026-.* UTC$", lines["steps"].strip())
+    assert "/data" not in card_as_text(view)

@@ -13,6 +13,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from steptax.app import first_run
+from steptax.app.access import AccessDeniedError
 from steptax.app.errors import IntegrityError
 from steptax.app.lake import Lake
 from steptax.pages import data, parts
@@ -69,6 +70,29 @@ def test_what_is_on_the_machine_is_offered_and_read_by_a_button(
     assert not at.exception
     assert at.selectbox(key="job").value == "run-1"
     first_run_page._found.clear()
+
+
+def test_who_may_only_read_is_told_nothing_of_the_machine(
+    lake: Lake, show: Show, text_of: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found_here(**_: object) -> None:
+        raise AssertionError("nobody looks at this machine for a stranger")
+
+    monkeypatch.setattr(first_run_page, "found_here", found_here)
+    monkeypatch.setenv("STEPTAX_ANYONE_MAY_READ", "1")
+    for page in (None, "../pages/job.py", "../pages/fleet.py"):
+        at = show(page)
+        assert not at.exception
+        assert "No job yet" in [one.value for one in at.header]
+        assert not [one for one in at.button if one.label in ("Read it now", "Look again")]
+        for place in (tmp_path, lake.root, Path.home()):
+            assert str(place) not in text_of(at)
+    with pytest.raises(AccessDeniedError):
+        data.set_budget(
+            scope="all", period="2026-04", budget_usd=None, goodput_slo_ratio=None, set_by="me"
+        )
+    first_run_page._connect(first_run.Offer("files", "", "", "steptax", "steps", str(tmp_path)))
+    assert not lake.job_ids("jobs")
 
 
 def test_the_first_job_appears_without_a_new_start(lake: Lake, add: Add, show: Show) -> None:

@@ -22,7 +22,8 @@ from tests.team_lake import store_team
 
 Show = Callable[..., AppTest]
 #: What a spreadsheet takes for the begin of a formula (OWASP, CSV Injection).
-_FORMULA = re.compile(r"[=+\-@\t\r]")
+_FORMULA = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _NUMBER = re.compile(r"[+-]?(\d[\d,.]*)?(e[+-]?\d+)?%?", re.IGNORECASE)
 
 
@@ -54,8 +55,10 @@ def check_file(name: str, raw: bytes) -> None:
     if name.endswith(".csv"):
         for line in csv.reader(io.StringIO(raw.decode())):
             for cell in line:
-                is_text = not _NUMBER.fullmatch(cell)
-                assert not (is_text and _FORMULA.match(cell)), f"{name}: {cell!r}"
+                # Where the comma is a decimal point, this separates cells.
+                for part in cell.split(";"):
+                    is_text = not _NUMBER.fullmatch(part)
+                    assert not (is_text and _FORMULA.match(part)), f"{name}: {cell!r}"
     elif name.endswith(".xlsx"):
         book = openpyxl.load_workbook(io.BytesIO(raw))
         cells = [cell for sheet in book for line in sheet.iter_rows() for cell in line]
@@ -64,6 +67,7 @@ def check_file(name: str, raw: bytes) -> None:
         tags = Tags()
         tags.feed(raw.decode())
         assert not tags.found, name
+        assert not _CONTROL.search(raw.decode()), name
     elif name.endswith(".pdf"):
         assert LURE.encode() not in re.sub(rb"\([^)]*\)", b"", raw)
         assert b"/JavaScript" not in raw

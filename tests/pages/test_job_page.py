@@ -255,8 +255,10 @@ def test_only_a_running_job_is_drawn_again(
             heartbeat(lake, "worker", rank)
     at = show(JOB, job="worker", live=live)
     assert not at.exception
-    # The what-if section is a fragment of its own, which nothing but its reader draws again.
-    assert periods == [period, None]
+    # Head, rest, and the what-if section, which nothing but its reader draws again.
+    assert periods == [period, period, None]
+    newest = [m.value for m in at.markdown if m.value.startswith("Step 59 ended")]
+    assert bool(newest) == (period is not None)
 
 
 def test_old_data_and_stopped_ranks_are_called_out(
@@ -308,3 +310,22 @@ def test_other_detectors_are_shown_beside_the_card(add: Add, show: Show) -> None
         assert ideal in said
     assert "charged to: rank 5" in said
     assert "persistent and" in said
+
+
+def test_what_reads_aloud_is_told_no_signs_of_markdown(add: Add, show: Show) -> None:
+    add("worker")
+    at = show(JOB, job="worker", price="2.0", window="100")
+    labels = [m.label for m in at.metric]
+    assert "GPU-hours" in labels
+    assert not [label for label in labels if "\\" in label]
+
+
+def test_the_numbers_of_the_steps_shown_stand_under_those_of_the_job(
+    add: Add, show: Show, text_of: Text
+) -> None:
+    add("worker", steps=120)
+    at = show(JOB, job="worker", price="2.0", window="100")
+    titles = [m.label for m in at.metric]
+    assert len(titles) == len(set(titles))
+    assert not [title for title in titles if "steps shown" in title]
+    assert text_of(at).count(" in the steps shown") == 2

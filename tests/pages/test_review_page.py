@@ -94,6 +94,8 @@ def test_what_to_fix_first_opens_its_job(show: Show) -> None:
     assert not at.exception
     assert at.selectbox(key="job").value == "worker"
     assert not at.selectbox(key="job").disabled
+    # What it is worth rests on all steps, and so does what the page of the job says of it.
+    assert at.selectbox(key="window").value == "all"
 
 
 @pytest.mark.usefixtures("year")

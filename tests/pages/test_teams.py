@@ -99,25 +99,29 @@ def test_no_page_and_no_file_tells_of_another_team(
     assert not at.exception
     mine = said(at, files)
     assert THEIRS.encode() not in mine
+    assert str(teams.root).encode() not in mine  # where the lake is is nothing of a reader's
     if page in ("executive", "fleet", "job"):
         assert THEIRS.encode() in everything
         assert f"{OURS}-run".encode() in mine
 
 
-@pytest.mark.parametrize("page", ["job", "whatif", "procurement", "fleet", "executive"])
+@pytest.mark.parametrize("page", ["job", "compare", "whatif", "procurement", "fleet", "executive"])
 def test_an_address_that_names_a_job_of_others_shows_nothing_of_it(
     teams: Lake, show: Show, read_as: Read, page: str
 ) -> None:
     read_as(viewer(OURS))
     asked = {"job": f"{THEIRS}-run", "rank": "1", "step": "3", "price": "2", "by": "job"}
+    asked |= {"a": f"{THEIRS}-run", "b": f"{THEIRS}-run"}
     at = show(None if page == "executive" else f"../pages/{page}.py", **asked)
     assert not at.exception
     # The address itself stands in the choice of the job, as whoever wrote it knows it.
     found = b"\n".join(sent(at).values()).replace(b"\\", b"")
     found = found.replace(f"{THEIRS}-run".encode(), b"")
     assert THEIRS.encode() not in found
+    assert str(teams.root).encode() not in found
     if page == "job":
         assert any("there is no job" in e.value for e in at.error)
+        assert any("the lake" in e.value for e in at.error)
 
 
 def test_data_of_each_kind_is_of_the_own_team(teams: Lake, read_as: Read) -> None:

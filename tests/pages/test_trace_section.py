@@ -66,7 +66,7 @@ def test_a_slow_worker_is_named_priced_and_framed(
     assert "To do: swap or drain" in said.replace("**", "")
     # Published slowdown of this trace, and 64 GPUs at 2 dollars.
     assert times(number(at, "S")) == pytest.approx(1.97305, abs=0.006)
-    assert number(at, "Comes back") == "$1,515/day"
+    assert number(at, "Waste per day") == "$1,515/day"
     heat = by_key(figures(at))["trace_heat"]["spec"]
     cells = array(heat["data"][0]["z"])
     assert cells.shape == (4, 4)
@@ -142,7 +142,7 @@ def test_without_a_price_there_are_no_dollars(
     traced("AR")
     at = show(JOB, job="AR", **{"fix.ranks": "true"})
     assert not at.exception
-    assert number(at, "Comes back") == "unknown"
+    assert number(at, "Waste per day") == "unknown"
     assert number(at, "GPU-hours/day") == "759"
     assert [c.value for c in at.code if "whatif fix" in c.value] == [
         "steptax whatif fix --job AR --also ranks:0"
@@ -282,7 +282,7 @@ def test_what_cannot_be_told_is_said(add: Callable[..., None], show: Show, text_
     said = text_of(at)
     assert "No answer: " in said
     assert "Repair, and see" not in said
-    assert number(at, "S, estimated") == number(at, "Comes back") == "unknown"
+    assert number(at, "S, estimated") == number(at, "Waste per day") == "unknown"
 
 
 def test_a_running_job_is_analysed_only_when_asked_and_not_at_each_step(

@@ -119,7 +119,7 @@ def test_a_link_is_the_state_again(text_of: Text) -> None:
 @pytest.mark.usefixtures("lake")
 def test_words_and_lists_come_from_the_link_too(text_of: Text) -> None:
     at = opened(**typed("remove-worst", times_ms="100,100,130", worst="1"))
-    assert "from 130 to 100 ms" in text_of(at)
+    assert "from 130 ms to 100 ms" in text_of(at)
     at = opened(**typed("busbw", collective="all_gather", ranks="4", busbw_gb_per_s="300"))
     assert at.selectbox(key="busbw.collective").value == "all_gather"
     assert "300 GB/s on the bus is 400 GB/s" in text_of(at)
@@ -172,9 +172,24 @@ def test_every_calculator_is_drawn(add: Add, figures: Figures, name: str) -> Non
     assert [c for c in captions(at) if c == "example, type your own"]
 
 
-def test_a_job_fills_the_inputs(add: Add, text_of: Text, figures: Figures) -> None:
+def test_of_a_job_with_a_straggler_it_opens_on_what_its_repair_returns(
+    add: Add, text_of: Text
+) -> None:
     add("worker")
     at = opened()
+    assert not at.exception
+    assert at.selectbox(key="calc_choice").value == "remove-worst"
+    assert "## Replacing the slowest of 8 ranks takes the step from" in text_of(at)
+    assert not [c for c in captions(at) if "example" in c]
+    # Nothing of the job is asked where its numbers are not wanted, or where nobody is slow.
+    assert opened(from_job="false").selectbox(key="calc_choice").value == "kernel-speedup"
+    add("level", phases=False)
+    assert opened(job="level").selectbox(key="calc_choice").value == "kernel-speedup"
+
+
+def test_a_job_fills_the_inputs(add: Add, text_of: Text, figures: Figures) -> None:
+    add("worker")
+    at = opened(calc="kernel-speedup")
     assert at.toggle(key="from_job").value, "a job with steps fills the inputs unasked"
     assert not at.exception
     held = captions(at)
@@ -190,7 +205,7 @@ def test_a_job_fills_the_inputs(add: Add, text_of: Text, figures: Figures) -> No
 
 def test_typing_over_a_measurement(add: Add) -> None:
     add("worker")
-    at = opened(**{"from_job": "true", "kernel-speedup.wait_ms": "5"})
+    at = opened(**{"calc": "kernel-speedup", "from_job": "true", "kernel-speedup.wait_ms": "5"})
     held = captions(at)
     assert held.count("measured: job worker, all 60 steps") == 3
     assert held.count("you typed it") == 1
@@ -287,3 +302,9 @@ def test_the_price_of_the_page_is_used(add: Add, text_of: Text) -> None:
 @pytest.mark.parametrize("name", ["whatif", "whatif_answer", "whatif_data", "reference"])
 def test_pages_are_thin(name: str) -> None:
     assert len((ROOT / "pages" / f"{name}.py").read_text().splitlines()) <= 150
+
+
+def test_of_a_job_it_says_which_number_is_none_of_its_own(add: Add, text_of: Text) -> None:
+    add("worker")
+    said = text_of(opened(calc="kernel-speedup", from_job="true", job="worker"))
+    assert "## This job, with an example for “Old kernel time / new kernel time”: 232× on" in said

@@ -161,7 +161,6 @@ class TestPlayedAgain:
 
     @settings(
         max_examples=15,
-        deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
     @given(
@@ -228,7 +227,6 @@ class TestClocks:
         forced = analyse_ops(traced(replace(SLOW, clock_us={1: 300.0})), align_clocks=True)
         assert "(corrected)" in " ".join(forced.warnings())
 
-    @settings(deadline=None)
     @given(
         offsets=st.lists(st.integers(-(10**9), 10**9), min_size=3, max_size=6),
         noise=st.integers(0, 20),

@@ -194,7 +194,7 @@ def test_only_what_was_recorded(made_up: SimpleNamespace) -> None:
         written(analysis, steps=[11])
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), stages=st.integers(1, 3), dps=st.integers(1, 3))
 def test_any_job_exports_all_its_operations(
     made_up: SimpleNamespace, seed: int, stages: int, dps: int

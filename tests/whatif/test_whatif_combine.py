@@ -113,7 +113,7 @@ def test_everything_repaired_is_the_ideal(job: Analysis) -> None:
     assert got.slowdown.value == pytest.approx(1)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.permutations(EVERY[:5] + EVERY[6:]), st.integers(2, 5))
 def test_the_order_of_naming_makes_no_difference(
     job: Analysis, names: list[str], count: int

@@ -24,9 +24,7 @@ from steptax.app.whatif.simulate import Choice, Stack, make_watch, simulate
 from steptax.app.whatif.trace import Floats, Trace
 from steptax.app.whatif.work import Delays, measure_work
 
-SLOW = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SLOW = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def plainly(

@@ -13,7 +13,7 @@ from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.stats.order_stats import Array
 from steptax.app.errors import UserError
-from steptax.app.format import format_share
+from steptax.app.format import format_share, format_value
 
 
 @dataclass(frozen=True)
@@ -155,11 +155,16 @@ def remove_worst(
         recovered_usd_per_day=per_day,
         payback_d=_payback(per_day, replacement_usd),
         curve=tuple((r.removed, other_ms + r.replaced, other_ms + r.shrunk) for r in steps),
-        sentence=f"Replacing the {worst} slowest of {n:,} ranks takes the step from {before:.4g} "
-        f"to {replaced:.4g} ms and saves {format_share(recovered)} of the GPU time; running "
-        f"without them takes {shrunk:.4g} ms.",
+        sentence=f"Replacing {_slowest(worst)} of {n:,} ranks takes the step from "
+        f"{format_value(before, 'ms')} to {format_value(replaced, 'ms')} and saves "
+        f"{format_share(recovered)} of the GPU time; running without "
+        f"{'it' if worst == 1 else 'them'} takes {format_value(shrunk, 'ms')}.",
         warnings=("from one mean per rank: no band, and chance is taken as lasting",),
     )
+
+
+def _slowest(worst: int) -> str:
+    return "the slowest" if worst == 1 else f"the {worst:,} slowest"
 
 
 def _payback(per_day: Measure, replacement_usd: float | None) -> Measure:

@@ -32,11 +32,12 @@ def _throttled(seen: DeviceSeen, cause: Cause, names: tuple[str, ...]) -> CauseV
         return None
     explains, text = seen.clock_text()
     said = [name for name in names if seen.now.throttled_by.get(name, 0.0) > 0]
-    lines = [f"{' or '.join(said)} reported in {spoken_ratio(share)} of its time at work"]
+    what = f"{' or '.join(said)} reported in"
+    lines = [f"{what} {spoken_ratio(share)} of its time at work"]
     if past is not None:
-        lines.append(f"before it was slow, reported in {spoken_ratio(past)} of that time")
+        lines.append(f"{what} {spoken_ratio(past)} of that time before it was slow")
     if peers is not None:
-        lines.append(f"by its typical peer, reported in {spoken_ratio(peers)} of that time")
+        lines.append(f"{what} {spoken_ratio(peers)} of the time at work of its typical peer")
     hotter = seen.now["temperature_max_c"].difference
     if cause is Cause.THERMAL and hotter is not None and hotter >= seen.rules.hotter_c:
         lines.append(f"up to {hotter:.0f} °C hotter than its peers")

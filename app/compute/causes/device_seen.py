@@ -47,7 +47,7 @@ class DeviceSeen:
             return None, "its clock or its peers' is not known"
         explains = deficit / max(1e-9, 1.0 - deficit) / self.excess_over_work
         return explains, (
-            f"SM clock {self.now.value('sm_clock_mhz') or 0:.0f} MHz, "
+            f"SM clock {self.now.value('sm_clock_mhz') or 0:,.0f} MHz, "
             f"{spoken_ratio(abs(deficit))} {'below' if deficit > 0 else 'above'} its peers': "
             f"explains {spoken_ratio(max(0.0, explains))} of the excess"
         )

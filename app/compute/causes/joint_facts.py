@@ -11,7 +11,7 @@ from steptax.app.compute.causes.groups import GROUPS, Coordinates, Joint, slow_p
 from steptax.app.compute.causes.model import Finding, Together
 from steptax.app.compute.causes.onset import Window
 from steptax.app.compute.spoken import spoken_list
-from steptax.app.compute.stats.rows import Flags
+from steptax.app.compute.stats.rows import Flags, row_quantile
 from steptax.app.compute.straggler.episodes import usual_step_us
 from steptax.app.compute.straggler.recover import saved_us
 from steptax.app.compute.straggler.rules import CauseRules, EpisodeRules
@@ -88,7 +88,10 @@ def window_of(
     start = used.matrix.start_us
     if start is None or np.isnan(start).all():
         return None
-    moments = np.nanmedian(start, axis=1)
+    (moments,) = row_quantile(start, 0.5)
+    # A step of which nobody told the start lies between its neighbours.
+    told = np.flatnonzero(~np.isnan(moments))
+    moments = np.interp(np.arange(len(moments)), told, moments[told])
     begin = int(moments[joint.first])
     end = int(moments[joint.last] + used.arrived.step_us[joint.last])
     first = int(moments[0])

@@ -273,6 +273,8 @@ def error_budget(
     )
     if left.value is None:
         lasts = Measure.missing("d", left.reason or "")
+    elif left.sign_is_open:
+        lasts = Measure.missing("d", "whether any of it is left is not known")
     elif left.value <= 0:
         lasts = Measure(0.0, "d")
     elif not any(d.device_usd for d in recent) or (

@@ -89,7 +89,10 @@ def burn(
         high = goodput.high if goodput.high is not None else goodput.value
         allowed = 1 - slo_ratio
         value, low = (1 - goodput.value) / allowed, (1 - high) / allowed
-        rate = Measure(value, "x", low if low < value else None, None, level=goodput.level)
+        is_open = low < value
+        rate = Measure(
+            value, "x", low if is_open else None, value if is_open else None, level=goodput.level
+        )
     return Burn(window, rate, level, newest, stale)
 
 

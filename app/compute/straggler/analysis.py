@@ -29,9 +29,9 @@ from steptax.app.compute.straggler.arrival import (
     Basis,
     arrivals,
     choose_basis,
-    reported_cells,
 )
-from steptax.app.compute.straggler.coverage import Coverage, cover
+from steptax.app.compute.straggler.coverage import Coverage
+from steptax.app.compute.straggler.look import DEFAULT_RULES, look
 from steptax.app.compute.straggler.peers import peer_median
 from steptax.app.compute.straggler.recover import saved_us
 from steptax.app.compute.straggler.recurring import Recurrence
@@ -44,7 +44,7 @@ from steptax.app.compute.straggler.result import (
 )
 from steptax.app.compute.straggler.rules import StragglerRules
 from steptax.app.compute.straggler.spells import find_spells
-from steptax.app.compute.straggler.steps import StepMatrix, name_cell, without_inconsistent
+from steptax.app.compute.straggler.steps import StepMatrix, without_inconsistent
 from steptax.app.compute.straggler.tables import (
     Used,
     late_steps,
@@ -65,8 +65,14 @@ from steptax.app.errors import UserError
 #: Which rank all others are imagined to be like.
 Ideal = Literal["mean", "median", "p10", "min"]
 IDEALS: tuple[Ideal, ...] = get_args(Ideal)
-DEFAULT_RULES = StragglerRules()
+
 _NOBODY = "no rank is slow for good, so there is none to repair"
+#: Why it is not known there what a repair returns.
+_OPEN_KINDS = {
+    Kind.STAGE: "a whole pipeline stage is slow, and no rank of it against its peers",
+    Kind.MOST: "most ranks are slow alike: their peers' median is theirs",
+    Kind.PASSED: "what is slow is so for too short a time to be called slow for good",
+}
 
 
 def analyse_stragglers(
@@ -85,30 +91,15 @@ def analyse_stragglers(
     """
     if ideal not in IDEALS:
         raise UserError(f"no ideal {ideal!r}", hint=f"there are {', '.join(IDEALS)}")
-    matrix, bad = without_inconsistent(matrix)
-    choice = choose_basis(matrix, rules)
-    cells = reported_cells(matrix, choice.basis)
-    coverage = cover(matrix, cells, rules, rejected_reports=int(np.count_nonzero(bad)))
-    warnings = list(choice.warnings)
-    if bad.any():
-        warnings.append(
-            f"{np.count_nonzero(bad)} reports are left out because their parts exceed their "
-            f"duration, first {name_cell(matrix, bad)}"
+    seen = look(matrix, rules)
+    if seen.reason is not None:
+        return _unknown(
+            seen.matrix, seen.coverage, seen.arrived, ideal, rules, seen.warnings, seen.reason
         )
-    warnings += [said for said in (coverage.label, coverage.missing) if said]
-    reason = choice.unknown or coverage.reason
-    if reason is None and coverage.ranks_used < 2 and matrix.world_size > 1:
-        reason = f"only one of {coverage.ranks_expected} ranks reported enough steps to be compared"
-    part = matrix.select(coverage.step_places, coverage.rank_places)
-    arrived = arrivals(part, choice)
-    if reason is None and not arrived.paid_us.sum() > 0:
-        reason = "all recorded durations are zero"
-    if reason is not None:
-        return _unknown(matrix, coverage, arrived, ideal, rules, tuple(warnings), reason)
-    used = Used.of(part, arrived, rules)
-    each = {name: Totals.of(used, name, tuple(warnings)) for name in IDEALS}
+    used = Used.of(seen.part, seen.arrived, rules)
+    each = {name: Totals.of(used, name, seen.warnings) for name in IDEALS}
     ideals = tuple(IdealSlowdown(name, *totals.slowdown()) for name, totals in each.items())
-    return _result(matrix, coverage, used, each[ideal], ideals, curve_ranks)
+    return _result(seen.matrix, seen.coverage, used, each[ideal], ideals, curve_ranks)
 
 
 def excess_matrix(matrix: StepMatrix, *, rules: StragglerRules = DEFAULT_RULES) -> Floats:
@@ -177,9 +168,10 @@ def _result(
             f"{len(used.matrix.steps)} usable steps are too few to tell a lasting straggler from a "
             f"passing one, {rules.min_steps} would do"
         )
-    recoverable: Measure = Ratio.missing("ratio", _NOBODY)
     if len(flagged):
         recoverable = totals.saved(saved_us(arrived.arrival_us, used.excess_us, flagged))
+    else:
+        recoverable = _nobody(verdict, is_new=spells.passed is not None and spells.passed.is_open)
     return StragglerResult(
         basis=arrived.choice,
         rules=rules,
@@ -209,6 +201,16 @@ def _result(
         stages=stages,
         majority=majority if verdict.kind is Kind.MOST else None,
     )
+
+
+def _nobody(verdict: Verdict, *, is_new: bool) -> Measure:
+    """What a repair returns where no rank is slow for good: nothing, if that is for certain."""
+    if verdict.kind in (Kind.NONE, Kind.MOVING, Kind.SELDOM) or (
+        verdict.kind is Kind.PASSED and not is_new
+    ):
+        return Ratio(0.0, warnings=(_NOBODY,))
+    reason = _OPEN_KINDS.get(verdict.kind, verdict.text)
+    return Ratio.missing("ratio", reason)
 
 
 def _part_of_tax(part: Measure, tax: Measure) -> Measure:
@@ -256,7 +258,7 @@ def _explanation(
     elif verdict.kind is Kind.STAGE:
         return Explanation(hints=(stage_hint(stage_share.value or 0.0),))
     elif verdict.kind is Kind.MOST:
-        return Explanation(reason="most ranks are slow alike: their peers' median is theirs")
+        return Explanation(reason=_OPEN_KINDS[Kind.MOST])
     else:
         return Explanation(reason="there is no straggler to explain")
     return explain(used.matrix, used.arrived, used.excess_us, cells, used.rules)

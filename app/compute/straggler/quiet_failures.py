@@ -10,8 +10,8 @@ longer. Stragglers are counted elsewhere (straggler tax); here are the stalls.
   explains it where the input phase took more than half of what it is longer.
 - *Warm-up* are the steps of the first attempt before it is steady, and the leading ones of every
   attempt that are longer than a spike.
-- *Steady* is a job from the first step on from which the median of ``STEADY_STEPS`` steps stays
-  within ``STEADY_RATIO`` of the median step of its later half.
+- *Steady* is a job from the first step on from which the median of ``STEADY_STEPS`` steps is not
+  more than ``STEADY_RATIO`` above the median step of its later half.
 - A *pause* is time between two steps of one attempt, above ``PAUSE_TIMES`` the median step.
 """
 
@@ -134,13 +134,14 @@ def first_steady(duration_us: Floats) -> int | None:
     """Place of the first step from which the job is steady; None where it never is.
 
     The median of ``STEADY_STEPS`` steps from each place on is compared with the median of the
-    later half: single spikes do not count, and neither does what comes after.
+    later half: single spikes do not count, and neither does what comes after. Steps that are
+    shorter than those of the later half are no warm-up: the job became slow later.
     """
     if len(duration_us) < LEAST_STEPS:
         return None
     usual = float(np.median(duration_us[len(duration_us) // 2 :]))
     medians = np.median(sliding_window_view(duration_us, STEADY_STEPS), axis=1)
-    near = np.abs(medians - usual) <= STEADY_RATIO * usual
+    near = medians <= (1 + STEADY_RATIO) * usual
     if not near.any():
         return None
     first = int(np.argmax(near))

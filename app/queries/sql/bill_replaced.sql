@@ -4,4 +4,4 @@ SELECT file, source AS replaced_by, coalesce(held_for, '') AS held_for, count(*)
 FROM charge_states
 WHERE NOT counts
 GROUP BY file, source, coalesce(held_for, '')
-ORDER BY file NULLS LAST, source, held_for
+ORDER BY file NULLS LAST, source, held_for NULLS LAST

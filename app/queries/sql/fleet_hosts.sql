@@ -16,4 +16,4 @@ WITH of_ranks AS (
 SELECT job_id, host, rank_count FROM of_ranks
 UNION ALL
 SELECT job_id, host, rank_count FROM of_jobs
-ORDER BY job_id, host
+ORDER BY job_id, host NULLS LAST

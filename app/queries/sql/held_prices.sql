@@ -8,4 +8,4 @@ LEFT JOIN prices p
     AND p.observed_on = h.observed_on AND p.usd_per_gpu_hour = h.usd_per_gpu_hour
 WHERE p.provider IS NULL
 ORDER BY h.gpu_model, h.provider, h.form_factor, h.region, h.term, h.segment, h.observed_on,
-    h.usd_per_gpu_hour
+    h.usd_per_gpu_hour NULLS LAST

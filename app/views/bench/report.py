@@ -8,6 +8,7 @@ from typing import Any
 from steptax.app.compute.bench.acceptance import Acceptance, Check
 from steptax.app.compute.bench.bases import Basis
 from steptax.app.format import format_value
+from steptax.app.printable import printable
 from steptax.app.views.bench.view import AcceptanceView
 
 _STYLE = (
@@ -110,4 +111,4 @@ def as_html(view: AcceptanceView) -> str:
             for check in node.checks
         )
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
-    return "".join(parts) + "</html>\n"
+    return printable("".join(parts) + "</html>\n")

@@ -11,6 +11,7 @@ from steptax.app.compute.bill.cost import exact_usd, split_to_cents
 from steptax.app.compute.bill.ledger import OVERLAP, TITLES, Ledger, share_of
 from steptax.app.format import format_share, format_value
 from steptax.app.views.fleet.bill_models import USD, FleetBill
+from steptax.app.views.fleet.groups import cost_text
 from steptax.app.views.job.load import LoadedJob
 from steptax.app.views.models import LedgerLine
 from steptax.app.views.pricing.given import NO_WORLD, RELATIVE_TIME
@@ -52,6 +53,17 @@ def bill_lines(bill: FleetBill) -> tuple[LedgerLine, ...]:
             line.note,
         )
         for line in bill.total.lines
+    )
+
+
+def bill_note(bill: FleetBill) -> str:
+    """What the ledger of the whole bill covers."""
+    if bill.total is None:
+        return ""
+    cost = "" if bill.total.cost is None else f", {cost_text(bill.total.cost, bill.currency)}"
+    return (
+        f"The whole bill, {gpu_hours_text(bill.total.gpu_hours)} of {bill.denominator} time{cost}: "
+        "the buckets add up to it exactly."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from steptax.app.compute.measure import Measure
 from steptax.app.format import MINUS, UNKNOWN, format_share, format_value
 from steptax.app.metrics import METRICS
+from steptax.app.views.compare.text import NOT_BETWEEN
 from steptax.app.views.compare.view import MetricPair, SideBySide
 
 
@@ -14,8 +15,16 @@ def metric_rows(view: SideBySide) -> list[tuple[str, str, str, str, str]]:
         (METRICS[p.metric_id].title, _text(p.a), _text(p.b), change_text(p), better(p))
         for p in view.pairs
     ]
-    money = _text(view.a.usd_per_1000), _text(view.b.usd_per_1000)
-    return [*rows, ("Cost of a thousand steps", *money, "", "")]
+    a, b = view.a.usd_per_1000, view.b.usd_per_1000
+    return [*rows, (f"Cost of a thousand steps, {NOT_BETWEEN}", _text(a), _text(b), *_dearer(a, b))]
+
+
+def _dearer(a: Measure, b: Measure) -> tuple[str, str]:
+    """How much more B costs than A, and which of them costs less."""
+    if not a.value or b.value is None:
+        return "", ""
+    more = b.value / a.value - 1
+    return _signed(more, format_share(abs(more))), "" if not more else "B" if more < 0 else "A"
 
 
 def change_text(pair: MetricPair) -> str:
@@ -26,6 +35,10 @@ def change_text(pair: MetricPair) -> str:
     text = format_share(abs(value))
     if pair.a.unit == "ratio":
         text = text.replace(" %", " points")
+    return _signed(value, text)
+
+
+def _signed(value: float, text: str) -> str:
     sign = "" if text.startswith("0.0") or value == 0 else "+" if value > 0 else MINUS
     return f"{sign}{text}"
 

@@ -8,6 +8,8 @@ from steptax.app.compute.measure import Measure
 from steptax.app.compute.straggler.side_by_side import LEAST_RUNS, Contrast, Outcome, Spread
 from steptax.app.format import DASH, MINUS, format_share, format_usd, format_value
 
+#: What a comparison of steps does not count, and a choice of devices does.
+NOT_BETWEEN = "time between steps not counted"
 _PUBLISHED = "equal devices differ by 8 % in a study of five clusters (Sinha et al. 2022)"
 
 
@@ -86,7 +88,7 @@ def reason_text(
     )
     if usd_a.value is not None and usd_b.value is not None:
         now, before = format_usd(usd_b.value), format_usd(usd_a.value)
-        said += f" A thousand steps cost {now} instead of {before}."
+        said += f" A thousand steps cost {now} instead of {before}, {NOT_BETWEEN}."
     return said
 
 

@@ -61,6 +61,17 @@ def verdict(view: DevicesView) -> str:
     )
 
 
+def pointer(view: DevicesView) -> str:
+    """Whether a device is out of line, and of which ranks, for a link to what is said of it."""
+    ranks = list(by_rank(view))
+    if not ranks:
+        return verdict(view)
+    named = ", ".join(f"{rank:,}" for rank in ranks[:_NAMED])
+    more = f" and {len(ranks) - _NAMED:,} more" if len(ranks) > _NAMED else ""
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return f"something is out of line with the GPU of {word} {named}{more}"
+
+
 def lines(view: DevicesView) -> tuple[str, ...]:
     """A sentence for each rank whose device is out of line, worst first."""
     return tuple(

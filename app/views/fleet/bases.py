@@ -36,10 +36,17 @@ def bases(
         "fail_slow_jobs_ratio": f"{slow.affected:,} of {count_text(slow.jobs, 'job')} in which "
         "it can be told",
         "slow_jobs_ratio": f"of the {count_text(speeds, 'job')} whose per-rank steps tell it",
-        "ettr_ratio": f"of {count_text(ettr.jobs, 'job')} of which it is known",
+        "ettr_ratio": _of_jobs(len(jobs), ettr.jobs),
         "unallocated_ratio": "of all that was paid for, over the whole record",
     }
     return {name: text for name, text in told.items() if metrics[name].value is not None and text}
+
+
+def _of_jobs(jobs: int, told: int) -> str:
+    """Of the time of all jobs, of which some tell it; the rest is between the bounds."""
+    if told == jobs:
+        return f"of {count_text(jobs, 'job')}"
+    return f"of all {count_text(jobs, 'job')}, of which {told:,} tell it"
 
 
 def _of_hours(part: Measure, whole: Measure) -> str:

@@ -11,11 +11,11 @@ from decimal import Decimal
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.spend.budget import Period
 from steptax.app.errors import NotFoundError
-from steptax.app.format import format_measure, format_share, format_usd
+from steptax.app.format import format_measure, format_share
 from steptax.app.views.fleet.bill import fleet_bill
 from steptax.app.views.fleet.models import BurnRow, Capacity, InventoryRow
 from steptax.app.views.review.budget import ALL, BudgetEntry, budget_entries, budget_view
-from steptax.app.views.review.burn_words import hours_text
+from steptax.app.views.review.burn_words import burning_text, error_budget_text, hours_text
 from steptax.app.views.workspace import Workspace
 
 NO_BILL = "no bill is connected, so that what was paid beyond the jobs is unknown"
@@ -126,6 +126,7 @@ def burn_of(ws: Workspace, entry: BudgetEntry, price: Decimal | None, now_us: in
         view.burns,
         errors.week_burn,
         errors.left_usd,
+        errors.lasts_days,
     )
 
 
@@ -137,11 +138,8 @@ def standing_text(row: BurnRow) -> str:
         return f"The objective of {who} in {row.period} is a goodput of {objective}."
     goodput = format_measure(row.goodput)
     text = f"Goodput of {who} in {row.period} is {goodput}, against an objective of {objective}"
-    left = row.left_usd.value
-    if left is not None and left < 0:
-        text += f"; the error budget is overspent by {format_usd(-left)}"
-    elif left is not None:
-        text += f"; {format_usd(left)} of error budget are left"
+    if row.left_usd.value is not None:
+        text += f"; {error_budget_text(row.left_usd, row.lasts_days)}"
     return f"{text}."
 
 
@@ -163,9 +161,9 @@ def burning(rows: Sequence[BurnRow]) -> list[str]:
         if ringing:
             worst = ringing[0]
             said.append(
-                f"{name} burns at {worst.rate.value:.1f}x over {hours_text(worst.window.hours)}, "
-                f"where {worst.level:g}x is an alarm"
+                f"{name} burns at {format_measure(worst.rate)} over "
+                f"{hours_text(worst.window.hours)}, where {worst.level:g}× is an alarm"
             )
-        elif (row.week_burn.value or 0.0) > 1:
-            said.append(f"{name} will not last")
+        elif text := burning_text(row.week_burn):
+            said.append(f"{name} {text}")
     return said

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
-from steptax.app.compute.bill.goodput import GPU_US_PER_HOUR
+from steptax.app.compute.bill.goodput import GPU_US_PER_HOUR, Denominator, Goodput
 from steptax.app.compute.fleet.slow import SlowFact
 from steptax.app.compute.fleet.states import FAILED, UNKNOWN_STATE, JobFact
-from steptax.app.compute.measure import Measure
+from steptax.app.compute.measure import Level, Measure
+from steptax.app.compute.spend.totals import NO_STEPS
+from steptax.app.compute.stats.exact import exact_sum
 from steptax.app.memory import building
 from steptax.app.views.fleet.held_months import Months, months_held
 from steptax.app.views.fleet.jobs import every_bill, told_jobs
@@ -119,3 +122,28 @@ def _ettr(one: JobBill) -> tuple[Measure, float | None]:
     if bill is None:
         return Measure.missing("ratio", one.reason), None
     return bill.goodput.measures()["ettr_ratio"], bill.goodput.gpu_hours.value
+
+
+def fleet_ettr(facts: Facts) -> Measure:
+    """ETTR of all jobs together, as the whole bill has it.
+
+    Time of jobs of which nothing but their hours is known may have been in steps or not: it widens
+    the interval, and where it is the larger part there is no ratio.
+    """
+    told = [one.bill.goodput for one in facts.bills.values() if one.bill is not None]
+    silent = exact_sum(
+        Fraction(fact.gpu_hours) * GPU_US_PER_HOUR
+        for fact in facts.jobs
+        if fact.job_id not in facts.bills and fact.gpu_hours is not None
+    )
+    steps = [one.in_steps_gpu_us for one in told if one.in_steps_gpu_us is not None]
+    return Goodput(
+        Denominator.ALLOCATED,
+        exact_sum(one.total_gpu_us for one in told) + silent,
+        exact_sum(one.scheduled_gpu_us for one in told) + silent,
+        exact_sum(steps) if steps else None,
+        None,
+        Level.LOG,
+        no_steps=next((m.reason for m, _ in facts.ettr.values() if m.reason), NO_STEPS),
+        unexplained_gpu_us=exact_sum(one.unexplained_gpu_us for one in told) + silent,
+    ).measures()["ettr_ratio"]

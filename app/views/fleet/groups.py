@@ -23,6 +23,8 @@ from steptax.app.words import count_text
 
 #: Metrics of every group, in the order in which they are shown.
 GROUP_METRICS = ("gpu_hours", *BILL_METRICS, "unexplained_ratio", AT_RISK, "spend_usd")
+#: Losses that the sentence names.
+LISTED_LOSSES = 3
 HELD_BY_NONE = "held by no job"
 """Group of what was paid for and held by no job, where groups are no periods."""
 _NO_SAVES = "no saves are on record, or the period is a part of the job"
@@ -203,16 +205,28 @@ def bill_sentence(
         if useful.value is not None:
             text += f", {format_measure(useful)} was useful at peak speed"
     text += _hidden(grand)
+    return f"{text}{_largest(grand, currency)}.{left_out}"
+
+
+def _largest(grand: FleetGroup, currency: str | None) -> str:
+    """The largest losses of all that was paid, each with its part and what it cost.
+
+    More than one: of the ranks' own computing, of what keeps them from it, of what nobody held
+    each reader means another one, and other sentences name the largest of one of these alone.
+    """
     losses = [
         line
         for line in grand.lines
         if line.is_loss and line.gpu_seconds and line.bucket not in OPEN
     ]
-    if losses:
-        worst = max(losses, key=lambda line: line.gpu_seconds or 0.0)
-        text += f"; the largest known loss is {worst.title} ({format_share(worst.share)}"
-        text += f", {cost_text(worst.cost, currency)})" if worst.cost is not None else ")"
-    return f"{text}.{left_out}"
+    losses.sort(key=lambda line: -(line.gpu_seconds or 0.0))
+    if not losses:
+        return ""
+    said = []
+    for line in losses[:LISTED_LOSSES]:
+        cost = "" if line.cost is None else f", {cost_text(line.cost, currency)}"
+        said.append(f"{line.title} ({format_share(line.share)}{cost})")
+    return f". Largest known {'loss' if len(said) == 1 else 'losses'}: {'; '.join(said)}"
 
 
 def _hidden(grand: FleetGroup) -> str:

@@ -23,7 +23,7 @@ from steptax.app.lake.kept import dropped
 from steptax.app.views.bill.events import kept_saves, stops
 from steptax.app.views.bill.sharing import claims_in, may_overlap
 from steptax.app.views.bill.view import NO_STARTS, has_starts, job_waterfall
-from steptax.app.views.fleet.load import FEW_JOBS, by_job, load_jobs
+from steptax.app.views.fleet.load import load_jobs
 from steptax.app.views.fleet.record_bills import (
     NO_DEVICES,
     JobBill,
@@ -31,11 +31,11 @@ from steptax.app.views.fleet.record_bills import (
     too_long,
     until_its_record,
 )
-from steptax.app.views.job.extent import step_summary
+from steptax.app.views.job.extent import FEW_JOBS, by_job, step_summaries
 from steptax.app.views.job.load import LoadedJob
 from steptax.app.views.kept import Kept, NewestOfEach
 from steptax.app.views.pricing.given import NO_WORLD, RELATIVE_TIME
-from steptax.app.views.stored import Stored, is_settled, job_versions, record_text
+from steptax.app.views.stored import Stored, job_versions, record_text, to_store
 from steptax.app.views.stored_codec import Codec
 from steptax.app.views.workspace import Workspace
 
@@ -234,13 +234,8 @@ def _stored_or_made(
     loaded: Mapping[str, LoadedJob],
     lost: Mapping[str, tuple[Lost, ...]],
 ) -> dict[str, JobBill]:
-    """Bills that are stored beside the lake, and the others, which then are stored too.
-
-    A few jobs are billed as soon as looked up.
-    """
-    if len(jobs) < FEW_JOBS:
-        return _make(ws, jobs, loaded, lost)
-    of_job = {job["job_id"]: keys[job["job_id"]][2] for job in jobs if is_settled(job)}
+    """Bills that are stored beside the lake, and the others, some of which then are too."""
+    of_job = {job["job_id"]: keys[job["job_id"]][2] for job in to_store(ws, jobs)}
     found = _stored.find(ws, of_job)
     rest = [job for job in jobs if job["job_id"] not in found]
     if rest:
@@ -258,11 +253,8 @@ def _make(
     lost: Mapping[str, tuple[Lost, ...]],
 ) -> dict[str, JobBill]:
     job_ids = [job["job_id"] for job in jobs]
-    steps = _tables(ws, "fleet_step_summary", job_ids)
-    for job_id in job_ids:
-        if dropped(ws.lake, "steps", job_id) is not None:
-            steps[job_id] = step_summary(ws, job_id)
-    events = {name: rows.to_pylist() for name, rows in _tables(ws, "fleet_events", job_ids).items()}
+    steps = step_summaries(ws, job_ids)
+    events = {name: rows.to_pylist() for name, rows in _events(ws, job_ids).items()}
     made: dict[str, JobBill] = {}
     with_steps = ws.job_ids_with_steps()
     alone = []
@@ -287,11 +279,11 @@ def _make(
     return made
 
 
-def _tables(ws: Workspace, query: str, job_ids: Sequence[str]) -> dict[str, pa.Table]:
-    """The rows of each job; of a few jobs each from its own folder."""
+def _events(ws: Workspace, job_ids: Sequence[str]) -> dict[str, pa.Table]:
+    """The events of each job; of a few jobs each from its own folder."""
     if len(job_ids) >= FEW_JOBS:
-        return by_job(ws.engine.run(query))
-    return {job_id: ws.engine.run(query, job_id=job_id) for job_id in job_ids}
+        return by_job(ws.engine.run("fleet_events", jobs=job_ids))
+    return {job_id: ws.engine.run("fleet_events", job_id=job_id) for job_id in job_ids}
 
 
 def _bill(

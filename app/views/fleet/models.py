@@ -48,6 +48,17 @@ class PlaceRow:
     is_named: bool
     """It stands out beyond chance."""
     detail: str = ""
+    host: str | None = None
+    """Where a device that is named was, in a job that held it."""
+    gpu_index: int | None = None
+    """Its number on that host."""
+
+    @property
+    def whereabouts(self) -> str:
+        """Where a device is, ``GPU 2 of host n1``: nobody finds it by its identity alone."""
+        if self.host is None:
+            return ""
+        return f"GPU {'?' if self.gpu_index is None else self.gpu_index} of host {self.host}"
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,7 @@ class BurnRow:
     week_burn: Measure
     """Over the newest seven complete days."""
     left_usd: Measure
+    lasts_days: Measure
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,9 +63,28 @@ def repeat_offenders(ws: Workspace, facts: Facts) -> tuple[Places, ...]:
         _failures(HOST, hosts, facts, named),
         _fail_slow(HOST, hosts, facts),
         _xids(ws),
-        _failures(DEVICE, devices, facts, named),
-        _fail_slow(DEVICE, devices, facts),
+        _with_hosts(ws, devices, _failures(DEVICE, devices, facts, named)),
+        _with_hosts(ws, devices, _fail_slow(DEVICE, devices, facts)),
     )
+
+
+def _with_hosts(ws: Workspace, devices: Where, places: Places) -> Places:
+    """``places`` with the host of each device that is named: nobody finds it by its identity."""
+    hosts = {row.name: _host_of(ws, devices, row.name) for row in places.rows if row.is_named}
+    rows = (replace(row, **hosts.get(row.name, {})) for row in places.rows)
+    return replace(places, rows=tuple(rows))
+
+
+def _host_of(ws: Workspace, devices: Where, uuid: str) -> dict[str, Any]:
+    """Host of a device and its number there; nothing where no job tells."""
+    at = np.flatnonzero(devices.place == list(devices.names).index(uuid))
+    held = (job for job, (first, end) in devices.rows.items() if ((at >= first) & (at < end)).any())
+    for job_id in held:
+        rows = ws.engine.run("rank_places", job_id=job_id).to_pylist()
+        for row in rows:
+            if row["gpu_uuid"] == uuid and row["host"]:
+                return {"host": row["host"], "gpu_index": row["gpu_index"]}
+    return {}
 
 
 #: Where the ranks of all jobs ran: a file per job to read.

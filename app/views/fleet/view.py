@@ -38,7 +38,7 @@ from steptax.app.memory import building
 from steptax.app.metrics import check_metrics
 from steptax.app.views.fleet.bases import bases
 from steptax.app.views.fleet.capacity import burning, burns, capacity
-from steptax.app.views.fleet.facts import Facts, fleet_facts
+from steptax.app.views.fleet.facts import Facts, fleet_ettr, fleet_facts
 from steptax.app.views.fleet.filter import LABELS, FleetFilter, check_filter
 from steptax.app.views.fleet.models import Capacity, FleetView, LossRow, PlaceRow, Places
 from steptax.app.views.fleet.places import repeat_offenders
@@ -99,7 +99,7 @@ def fleet_view(
         "mtbf_gpu_hours": rate.mtbf_gpu_hours,
         "fail_slow_jobs_ratio": slow_rows[-1].share,
         "slow_jobs_ratio": share_of_slow(facts.slow, by_hours=False),
-        "ettr_ratio": ettr.mean,
+        "ettr_ratio": fleet_ettr(facts),
         "unallocated_ratio": unused.unallocated,
     }
     return FleetView(
@@ -189,7 +189,7 @@ def _held(jobs: Sequence[JobFact]) -> list[_Hours]:
 def _losses(
     facts: Facts, hours: Measure, unused: Capacity, slow: FailSlowRow, prices: FleetPrice
 ) -> tuple[LossRow, ...]:
-    """What a fleet loses, costliest first, what is not known last."""
+    """What breaks, costliest first, what is not known after it; last what nobody held."""
     found: list[tuple[str, int | None, Measure, str, list[_Hours]]] = []
     unknown = sum(f.state == UNKNOWN_STATE for f in facts.jobs)
     for state, what, note in (
@@ -243,7 +243,13 @@ def _losses(
             for usd in [prices.usd(lost, own)]
         ),
     ]
-    return tuple(sorted(rows, key=lambda r: (r.gpu_hours.value is None, -(r.gpu_hours.value or 0))))
+    # What nobody held did not break, and the sentence does not call it so: it has its own line.
+    return tuple(
+        sorted(
+            rows,
+            key=lambda r: (not r.is_broken, r.gpu_hours.value is None, -(r.gpu_hours.value or 0)),
+        )
+    )
 
 
 def _redone(facts: Facts) -> tuple[str, int | None, Measure, str, list[_Hours]]:
@@ -317,7 +323,18 @@ def _sentence(
     verb = " by" if not states else ":"
     text += f"{verb} {first.what}{how}, at {format_measure(first.gpu_hours)}{worth}, "
     text += f"{format_measure(first.share)} of all {held}. "
-    return text + _where(places)
+    return text + _idle(losses, first) + _where(places)
+
+
+def _idle(losses: Sequence[LossRow], broken: LossRow) -> str:
+    """Devices that nobody held, where they cost more than what is ``broken``."""
+    idle = next(row for row in losses if not row.is_broken)
+    if (idle.gpu_hours.value or 0.0) <= (broken.gpu_hours.value or 0.0):
+        return ""
+    worth = "" if idle.usd.value is None else f" = {_least(idle.usd)}"
+    part = "" if idle.share.value is None else f", {format_measure(idle.share)} of all paid"
+    text = f"{format_measure(idle.gpu_hours)}{worth}{part}"
+    return f"Devices that nobody held cost more: {text}. "
 
 
 def _sums(jobs: Iterable[JobFact]) -> int:
@@ -336,7 +353,10 @@ def _where(places: Sequence[Places]) -> str:
     if named:
         worst = min(named, key=lambda row: row.chance)
         said = [_place_text(row) for row in named if row.name == worst.name]
-        return f"Look first at {worst.kind} {worst.name}: {spoken_list(said)}."
+        where = (
+            f"{worst.whereabouts} ({worst.name})" if worst.host else f"{worst.kind} {worst.name}"
+        )
+        return f"Look first at {where}: {spoken_list(said)}."
     looked = [one for one in places if one.reason is None]
     if looked:
         return "No host or device stands out beyond chance."

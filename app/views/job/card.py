@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from steptax.app.compute.bill.ledger import TITLES
 from steptax.app.compute.causes.hints import Explanation, Hint
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.straggler.onset import Onset
@@ -53,7 +54,7 @@ def build_card(
         ideal_step_ms=metrics["ideal_step_ms"],
         slowdown=result.slowdown_ratio,
         straggler_tax=result.tax_ratio,
-        dominant_cause=dominant_loss(ledger),
+        dominant_cause=dominant_loss(ledger, result.tax_ratio),
         culprit_rank=culprit,
         culprit_ranks=verdict.ranks,
         culprit_place=None if culprit is None else _place(loaded.places.get(culprit)),
@@ -113,13 +114,19 @@ def _costs(
     return dollars(hours, price, unit="USD/h"), dollars(daily, price, unit="USD/day")
 
 
-def dominant_loss(ledger: tuple[LedgerLine, ...]) -> str:
-    """The largest bucket that is not the ranks' own computing, in words."""
+def dominant_loss(ledger: tuple[LedgerLine, ...], tax: Measure | None = None) -> str:
+    """The largest bucket that is not the ranks' own computing, in words.
+
+    Waiting is told as the straggler ``tax`` where that stands beside it: the tax is of steps that
+    all ranks reported, the ledger of all steps, and two figures of one thing would be one too many.
+    """
     shares = {line.title: line.share for line in ledger if line.is_loss and line.share}
     if not shares:
         return "no loss was measured"
     title, share = max(shares.items(), key=lambda item: item[1])
     of_loss = format_share(share / sum(shares.values()))
+    if tax is not None and tax.value is not None and title == TITLES["straggler_wait"]:
+        return f"{title}: the straggler tax, {of_loss} of the loss"
     return f"{title} ({format_share(share)} of paid time, {of_loss} of the loss)"
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from steptax.app.compute.measure import Measure
-from steptax.app.format import UNKNOWN, format_measure
+from steptax.app.format import UNKNOWN, format_measure, format_moment
 from steptax.app.views.job.models import NO_GROUP, Card, JobView
+from steptax.app.views.pricing.given import price_brief
 
 
-def card_as_text(view: JobView) -> str:
-    """The card with one field a line; a field that cannot be known says why, once."""
+def card_as_text(view: JobView, *, link: str | None = None, lake: str | None = None) -> str:
+    """The card with one field a line; a field that cannot be known says why, once.
+
+    ``link`` leads to the page of the same steps, and ``lake`` holds them.
+    """
     card, header = view.card, view.header
     lines = [
         ("job", f"{header.job_id} · {header.topology}"),
@@ -37,9 +41,10 @@ def card_as_text(view: JobView) -> str:
             (
                 "costs",
                 f"{format_measure(card.cost_per_hour_usd)}, "
-                f"{format_measure(card.cost_per_day_usd)}, {view.price.basis}",
+                f"{format_measure(card.cost_per_day_usd)}, {price_brief(view.price)}",
             )
         )
+        lines.append(("price", view.price.basis))
     elif card.slowdown.value is not None:
         lines.append(("costs", format_measure(card.cost_per_hour_usd)))
     lines.append(("next", card.next_action))
@@ -49,6 +54,10 @@ def card_as_text(view: JobView) -> str:
     if card.estimate_note:
         lines.append(("note", card.estimate_note))
     lines += [("stopped", rank.text) for rank in view.coverage.stopped]
+    window, newest_us = view.window, view.coverage.newest_us
+    ended = "" if newest_us is None else f", the newest ended {format_moment(newest_us)}"
+    lines.append(("steps", f"{window.first_step:,} to {window.last_step:,}{ended}"))
+    lines += [(name, told) for name, told in (("lake", lake), ("page", link)) if told]
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
 

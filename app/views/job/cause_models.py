@@ -58,6 +58,10 @@ class FindingRow:
     """Share of the paid time from its first step to its last that would come back."""
     together: str | None = None
     """What only a joint repair returns, in words."""
+    slow_step_ratio: float | None = None
+    """Its excess as a share of the mean step while it was slow; None where steps have no length."""
+    has_ended: bool = False
+    """The job goes on no more."""
 
     @property
     def sentence(self) -> str:
@@ -67,13 +71,15 @@ class FindingRow:
     @property
     def brief(self) -> str:
         """Who, when and how much."""
-        # Of the usual step: the mean one, which the verdict has, holds the excess already.
-        over = f"{spoken_ratio(self.excess_ratio)} of the usual step"
+        # Of its own slow steps: those before and after it depend on how many are looked at.
+        share = self.excess_ratio if self.slow_step_ratio is None else self.slow_step_ratio
+        over = f"{spoken_ratio(share)} of a slow step"
         if self.excess_ms is not None:
             over = f"{spoken_us(self.excess_ms * 1000.0)} ({over})"
         when = f"step {self.first_step} to {self.last_step}"
         if self.in_steps is not None:
             when += f", in {self.in_steps[0]:,} of {self.in_steps[1]:,} steps"
-        when += ", still going on" if self.is_open else ""
+        if self.is_open:
+            when += ", until the job ended" if self.has_ended else ", still going on"
         when += ", and no report since" if self.is_silent else ""
         return f"{self.place}: +{over}, {when}"

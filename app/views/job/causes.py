@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,10 +14,13 @@ from steptax.app.compute.causes.model import CauseVerdict, Diagnosis, Finding
 from steptax.app.compute.devices.join import RankDevice
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.spoken import spoken_list, spoken_ratio
+from steptax.app.compute.stats.rows import Floats
 from steptax.app.compute.straggler.result import StragglerResult
+from steptax.app.compute.straggler.steps import StepMatrix
 from steptax.app.format import format_measure
 from steptax.app.views.devices.view import has_devices, load_samples
 from steptax.app.views.job.cause_models import CauseRow, FindingRow
+from steptax.app.views.job.liveness import has_ended
 from steptax.app.views.job.load import LoadedJob
 from steptax.app.views.job.unread import unread
 from steptax.app.views.workspace import Workspace
@@ -41,7 +45,32 @@ def finding_rows(
 ) -> tuple[FindingRow, ...]:
     """The findings of ``diagnosis`` with what they cost of ``window_usd``."""
     relative = loaded.matrix.time_is_relative
-    return tuple(_row(finding, window_usd, relative=relative) for finding in diagnosis.findings)
+    ended = has_ended(loaded.job)
+    return tuple(
+        replace(
+            _row(finding, window_usd, relative=relative),
+            slow_step_ratio=_of_slow_step(loaded, finding),
+            has_ended=ended,
+        )
+        for finding in diagnosis.findings
+    )
+
+
+def _of_slow_step(loaded: LoadedJob, finding: Finding) -> float | None:
+    """The excess as a share of the mean step while it was slow."""
+    steps_us = slow_steps_us(loaded.matrix, finding)
+    mean_us = float(steps_us.mean()) if len(steps_us) else 0.0
+    return finding.excess_us / mean_us if mean_us > 0 else None
+
+
+def slow_steps_us(matrix: StepMatrix, finding: Finding) -> Floats:
+    """Lengths of the steps in which what was found was slow."""
+    first, last = np.searchsorted(matrix.steps, [finding.first_step, finding.last_step])
+    longest = np.nanmax(matrix.duration_us[first : last + 1], axis=1, initial=0.0)
+    if finding.in_steps is not None:
+        # Slow stretches that come and go: the slow steps are the longest ones.
+        longest = np.sort(longest)[-finding.in_steps[0] :]
+    return np.asarray(longest)
 
 
 def findings_lines(rows: tuple[FindingRow, ...], reason: str | None) -> list[str]:

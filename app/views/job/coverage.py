@@ -27,7 +27,7 @@ def build_coverage(
     # Of a job that has ended, or of imported data, nobody reports any more: who did is what counts.
     silent = {s.rank for s in live.stopped} & {int(r) for r in loaded.matrix.ranks}
     reporting = found.ranks_seen - (len(silent) if live.is_live else 0)
-    said = "reporting" if live.is_live else "reported"
+    said = "reporting" if live.is_live and live.is_heard else "reported"
     parts = [f"{reporting:,} of {found.ranks_expected:,} ranks {said}"]
     if loaded.matrix.of_job:
         paid = "an unknown number of" if loaded.world_is_unknown else f"{found.world_size:,}"

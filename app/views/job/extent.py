@@ -7,15 +7,22 @@ Both say the same; the rows of a small job are read sooner than its many segment
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from steptax.app.lake.kept import dropped
 from steptax.app.views.workspace import Workspace
 
 #: Rows of a job beyond which its roll-ups answer.
 BIG_ROWS = 1_000_000
+#: Fewer jobs than this are read one by one: each has folders of its own to read.
+FEW_JOBS = 8
+#: The same of a job that is asked about together with others: all of theirs are read at once.
+LARGE_JOB_ROWS = 200_000
 
 
 def is_big(ws: Workspace, job_id: str) -> bool:
@@ -38,6 +45,47 @@ def step_numbers(ws: Workspace, job_id: str) -> pa.Table:
 def step_summary(ws: Workspace, job_id: str) -> pa.Table:
     """Start and longest duration of every executed step of every attempt."""
     return _asked(ws, job_id, "step_summary", "history_summary")
+
+
+def step_summaries(ws: Workspace, job_ids: Sequence[str]) -> dict[str, pa.Table]:
+    """``step_summary`` of each of many jobs that has any; with its ``job_id`` or without."""
+    if len(job_ids) < FEW_JOBS:
+        return {job_id: step_summary(ws, job_id) for job_id in job_ids}
+    rows = rows_of_jobs(ws)
+    large = [
+        job_id
+        for job_id in job_ids
+        if rows.get(job_id, 0) > LARGE_JOB_ROWS or dropped(ws.lake, "steps", job_id) is not None
+    ]
+    small = sorted({*job_ids} - {*large})
+    found = by_job(ws.engine.run("fleet_step_summary", jobs=small)) if small else {}
+    if large:
+        found |= by_job(ws.engine.run("fleet_history_summary", jobs=large))
+    return found
+
+
+def rows_of_jobs(ws: Workspace, job_ids: Sequence[str] | None = None) -> dict[str, int]:
+    """Rows of steps of each job that has some, of these or of all: its segments' names tell."""
+    parts = [None] if job_ids is None else job_ids
+    found: dict[str, int] = {}
+    for segment in (s for part in parts for s in ws.lake.segments("steps", part)):
+        job_id = str(segment.job_id)
+        found[job_id] = found.get(job_id, 0) + segment.rows
+    return found
+
+
+def by_job(rows: pa.Table) -> dict[str, pa.Table]:
+    """``rows``, in the order of their ``job_id``, cut into one table per job."""
+    if not rows.num_rows:
+        return {}
+    runs = pc.run_end_encode(rows["job_id"].combine_chunks())
+    ends = runs.run_ends.to_numpy()
+    starts = np.append(0, ends[:-1])
+    names = runs.values.to_pylist()
+    return {
+        str(name): rows.slice(int(start), int(end - start))
+        for name, start, end in zip(names, starts, ends, strict=True)
+    }
 
 
 def loss_by_step(ws: Workspace, job_id: str) -> pa.Table:

@@ -17,12 +17,20 @@ FIRST_STEPS = 128
 #: How the words for compute that is slow without a cause begin: of a finding, and of a hint.
 _NO_CAUSE = ("cause not named: compute is slow", "slow compute")
 _DEMO = "steptax-demo"
+#: What takes the place of ``first_steps_text`` on a page that showed it, so that nothing below it
+#: jumps: about as long as that.
+FIRST_STEPS_READ = (
+    f"The first {FIRST_STEPS} steps are read. Who is slow, and why as far as it shows, stands "
+    "below, and gets surer with every step that comes."
+)
 
 
 def first_steps_text(coverage: Coverage, window: Window) -> str | None:
-    """That a running job has too few steps for a cause; None where it has enough, or has ended."""
+    """That a running job has too few steps for a cause; None where it has enough, or goes on no
+    more.
+    """
     stored = window.stored_last_step - window.stored_first_step + 1
-    if not coverage.is_live or stored >= FIRST_STEPS:
+    if not coverage.is_live or coverage.stale or stored >= FIRST_STEPS:
         return None
     return (
         f"Reading the first steps: {stored:,} so far. Who is slow is told at once and gets surer; "

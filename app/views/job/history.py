@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.stats.rows import Ints
 from steptax.app.compute.straggler.history import History, history, waiting_ratio
+from steptax.app.format import MINUS, format_value
 from steptax.app.lake.kept import dropped
-from steptax.app.schema.rollups import WINDOW_STEPS
+from steptax.app.schema.rollups import SPAN_STEPS, WINDOW_STEPS
 from steptax.app.views.job.extent import is_big
 from steptax.app.views.job.models import HeatMap, Series
 from steptax.app.views.job.shape import heat_map, thin_series
@@ -65,11 +66,8 @@ def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
     # The last rank is one more than the ranks of most steps at the least; gaps only help.
     ranks = max(1, int(np.max(times["row_count"].to_numpy())))
     span = int(times["step"][-1].as_py()) - int(times["step"][0].as_py()) + 1
-    blocks = max(1, MOST_CELLS // ranks)
-    block = WINDOW_STEPS * max(1, -(-span // (WINDOW_STEPS * blocks)))
-    sums = ws.engine.run(
-        "history_windows", job_id=job_id, step_block=block, window_steps=WINDOW_STEPS
-    )
+    block, window = block_of(ranks, span)
+    sums = ws.engine.run("history_windows", job_id=job_id, step_block=block, window_steps=window)
     places = {row["rank"]: row for row in ws.engine.run("rank_places", job_id=job_id).to_pylist()}
     rank = sums["rank"].to_numpy()
     found = history(
@@ -95,6 +93,14 @@ def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
         listed,
         None if gone is None else gone.sentence,
     )
+
+
+def block_of(ranks: int, steps: int) -> tuple[int, int]:
+    """Steps of a cell of the heat map of a job, and of the widest stored windows that make it."""
+    blocks = max(1, MOST_CELLS // ranks)
+    least = WINDOW_STEPS * max(1, -(-steps // (WINDOW_STEPS * blocks)))
+    window = max(width for width in (WINDOW_STEPS, *SPAN_STEPS) if width <= least)
+    return window * -(-least // window), window
 
 
 def _stages(ranks: Ints, places: dict[int, dict[str, Any]]) -> Ints | None:
@@ -139,10 +145,15 @@ def _sentence(listed: tuple[HistoryRank, ...], steps: int, block: int, unit: str
     more = f", and {len(slow) - 1} more ranks stood out" if len(slow) > 1 else ""
     return (
         f"Over all {steps:,} steps rank {first.rank} worked "
-        f"{first.excess.value or 0:+.3g} {unit} a step beyond its peers' mean, "
+        f"{_beyond(first.excess.value or 0.0, unit)} a step beyond its peers' mean, "
         f"in {first.slow_blocks} of {first.blocks} blocks of {block:,} "
         f"steps, first from step {first.slow_from_step:,} on{more}."
     )
+
+
+def _beyond(value: float, unit: str) -> str:
+    text = format_value(abs(value), unit)
+    return f"{MINUS if value < 0 else '+'}{text}"
 
 
 def _series(times: pa.Table) -> Series:

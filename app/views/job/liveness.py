@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +28,15 @@ class Liveness:
     is_live: bool
     stopped: tuple[StoppedRank, ...]
     stale: str | None
+    is_heard: bool
+    """Whether any rank gave a sign of life of late."""
     newest_us: int | None
     newest_age_s: float | None
+
+
+def has_ended(job: Mapping[str, Any]) -> bool:
+    """Whether ``job`` goes on no more, as far as its record tells."""
+    return job.get("state") not in (None, "running")
 
 
 def liveness(
@@ -39,16 +47,18 @@ def liveness(
     now_us: int,
 ) -> Liveness:
     """Judge by ``beats`` (empty for imported data) at the moment ``now_us``."""
-    ended = loaded.job.get("state") not in (None, "running")
+    ended = has_ended(loaded.job)
     running = [beat for beat in beats if beat["state"] == "running"]
     newest_beat_us = max((beat["ts_us"] for beat in running), default=None)
     is_live = newest_beat_us is not None and not ended and (now_us - newest_beat_us) / 1e6 < 3600.0
     age_s = None if loaded.newest_us is None else max(0.0, (now_us - loaded.newest_us) / 1e6)
+    is_heard = newest_beat_us is not None and (now_us - newest_beat_us) / 1e6 < SILENT_S
     stopped = _stopped(loaded, beats, stopped_ranks, now_us)
     return Liveness(
         is_live,
         stopped,
-        _stale(loaded, age_s) if is_live else None,
+        _stale(loaded, age_s, is_heard=is_heard) if is_live else None,
+        is_heard,
         loaded.newest_us,
         age_s,
     )
@@ -124,14 +134,19 @@ def _host(loaded: LoadedJob, rank: int) -> str | None:
     return loaded.places.get(rank, {}).get("host")
 
 
-def _stale(loaded: LoadedJob, age_s: float | None) -> str | None:
+def _stale(loaded: LoadedJob, age_s: float | None, *, is_heard: bool) -> str | None:
     if age_s is None:
         return None
     interval_s = float(np.nanmedian(loaded.matrix.duration_us)) / 1e6
     limit_s = max(STALE_FLOOR_S, STALE_INTERVALS * interval_s)
     if age_s <= limit_s:
         return None
+    why = (
+        "the job hangs, is paused, or its recorder cannot write"
+        if is_heard
+        else "no rank gives a sign of life; the job was killed, or its machines are out of reach"
+    )
     return (
         f"the newest step ended {format_age(age_s)} ago; a step takes {format_age(interval_s)}: "
-        "the job hangs, is paused, or its recorder cannot write"
+        f"{why}"
     )

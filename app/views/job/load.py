@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 from steptax.app.errors import NotFoundError
 from steptax.app.lake.kept import dropped
+from steptax.app.lake.standing import lost, together
 from steptax.app.views.job.extent import step_numbers, step_span
 from steptax.app.views.models import Window
 from steptax.app.views.workspace import Workspace
@@ -78,6 +79,14 @@ def load_job(ws: Workspace, job: dict[str, Any], *, last_steps: int | None) -> L
         return _from_steps(ws, job, places, span, last_steps)
     if ws.lake.segments("ops", job_id):
         return _from_ops(ws, job, places, last_steps)
+    folder = ws.lake.relative(ws.lake.folder("steps", job_id))
+    found = [] if ws.lake.scope else [one for one in lost(ws.lake, folder) if not one.is_mended]
+    for one in together(found):
+        raise NotFoundError(
+            f"job {job_id!r} has no steps that can be read: {one.sentence}",
+            where=str(ws.root),
+            hint=one.hint(ws.lake),
+        )
     raise NotFoundError(
         f"job {job_id!r} has no steps",
         where=str(ws.root),
@@ -141,7 +150,7 @@ def from_rows(
     """The rank rows of ``window`` as a matrix; ``span`` is the job's row of ``step_span``."""
     ranks = max(1, int(span["ranks"]))
     matrix = build_matrix(
-        _arrays(rows, ("step", "rank", *_COLUMNS)),
+        arrays_of(rows),
         world_size=max(int(job.get("world_size") or 0), _expected(places, ranks)),
         topology=_topology(places),
         expected_ranks=_expected(places, ranks),
@@ -195,8 +204,13 @@ def _from_ops(
     return LoadedJob(job, matrix, window, places, 0, None, from_ops=True)
 
 
-def _arrays(rows: pa.Table, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Columns as numpy; a column that is null throughout was not measured and is left out."""
+def arrays_of(
+    rows: pa.Table, names: tuple[str, ...] = ("step", "rank", *_COLUMNS)
+) -> dict[str, np.ndarray]:
+    """Columns of ``step_cells`` as numpy.
+
+    One that is null throughout was not measured and is left out.
+    """
     arrays = {}
     for name in names:
         column = rows[name]
@@ -227,7 +241,7 @@ def load_step(ws: Workspace, job_id: str, step: int) -> LoadedJob:
     rows = ws.engine.run("step_cells", job_id=job_id, first_step=step, last_step=step)
     window = Window(step, step, step, step)
     if rows.num_rows:
-        columns = _arrays(rows, ("step", "rank", *_COLUMNS))
+        columns = arrays_of(rows)
         partial = False
     else:
         rows = ws.engine.run("op_steps", job_id=job_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -93,13 +94,18 @@ class Series:
     steps_before_thinning: int
 
 
+#: What a cell of several ranks and steps holds.
+Pooling = Literal["largest", "mean"]
+
+
 @dataclass(frozen=True)
 class HeatMap:
     """Excess over the peers' median in ms, ranks down, steps across, pooled to a drawable size.
 
     Cell ``[i, j]`` covers ranks ``rank_edges[i] .. rank_edges[i+1]-1`` and steps
     ``step_edges[j] .. step_edges[j+1]-1`` (indices of ``ranks`` and ``steps``); it holds the
-    largest excess of its ranks and steps, so that no spike is averaged away. NaN: not reported.
+    largest excess of its ranks and steps, so that no spike is averaged away, or their mean, in
+    which what lasts stands out. NaN: not reported.
     """
 
     excess_ms: FloatArray
@@ -109,6 +115,7 @@ class HeatMap:
     step_edges: IntArray
     colour_limit_ms: float
     """Colours run from minus to plus this: the 99th percentile of the absolute excess."""
+    pooled_by: Pooling = "largest"
 
     @property
     def is_pooled(self) -> bool:
@@ -205,6 +212,8 @@ class JobView:
     bill: Bill
     series: Series
     heat: HeatMap
+    heat_mean: HeatMap | None
+    """The same by the mean of each cell; None where every rank and step has a cell of its own."""
     grid: Grid | None
     ranks: tuple[RankRow, ...]
     blame: Blame

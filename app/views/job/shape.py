@@ -6,10 +6,20 @@ import itertools
 
 import numpy as np
 
-from steptax.app.views.job.models import FloatArray, Grid, HeatMap, IntArray, Series
+from steptax.app.views.job.models import (
+    FloatArray,
+    Grid,
+    HeatMap,
+    IntArray,
+    Pooling,
+    Series,
+)
 
-MAX_HEAT_RANKS = 256
-MAX_HEAT_STEPS = 500
+#: Cells of a heat map that are drawn: more are smaller than what an eye tells apart on a screen,
+#: and a live page sends them every few seconds.
+MAX_HEAT_CELLS = 20_480
+#: Rows that it has at the least, where there are so many ranks.
+LEAST_HEAT_RANKS = 128
 MAX_SERIES_POINTS = 2_000
 
 
@@ -26,15 +36,37 @@ def _pool_max(values: FloatArray, edges: IntArray, axis: int) -> FloatArray:
     return np.where(np.isneginf(pooled), np.nan, pooled)
 
 
-def heat_map(excess_us: FloatArray, ranks: IntArray, steps: IntArray) -> HeatMap:
-    """Pool ``excess_us`` [S, R] to at most 256 x 500 cells by the largest excess."""
-    rank_edges = _edges(len(ranks), MAX_HEAT_RANKS)
-    step_edges = _edges(len(steps), MAX_HEAT_STEPS)
+def _pool_mean(values: FloatArray, edges: tuple[IntArray, IntArray]) -> FloatArray:
+    """Mean of what is known in each cell of runs along both axes; NaN where nothing is."""
+
+    def summed(cells: FloatArray) -> FloatArray:
+        rows: FloatArray = np.add.reduceat(cells, edges[0][:-1], axis=0)
+        whole: FloatArray = np.add.reduceat(rows, edges[1][:-1], axis=1)
+        return whole
+
+    known = summed((~np.isnan(values)).astype(np.float64))
+    with np.errstate(invalid="ignore"):
+        return summed(np.nan_to_num(values)) / np.where(known > 0, known, np.nan)
+
+
+def heat_map(
+    excess_us: FloatArray, ranks: IntArray, steps: IntArray, pooled_by: Pooling = "largest"
+) -> HeatMap:
+    """Pool ``excess_us`` [S, R] to at most ``MAX_HEAT_CELLS`` by the largest excess or the mean.
+
+    Here and not in the query: whoever is pooled with others has been compared with the peers first.
+    """
+    across = min(len(steps), MAX_HEAT_CELLS // max(1, min(len(ranks), LEAST_HEAT_RANKS)))
+    rank_edges = _edges(len(ranks), MAX_HEAT_CELLS // max(1, across))
+    step_edges = _edges(len(steps), across)
     cells = excess_us.T / 1000.0
-    if len(rank_edges) - 1 < len(ranks):
-        cells = _pool_max(cells, rank_edges, 0)
-    if len(step_edges) - 1 < len(steps):
-        cells = _pool_max(cells, step_edges, 1)
+    if pooled_by == "mean":
+        cells = _pool_mean(cells, (rank_edges, step_edges))
+    else:
+        if len(rank_edges) - 1 < len(ranks):
+            cells = _pool_max(cells, rank_edges, 0)
+        if len(step_edges) - 1 < len(steps):
+            cells = _pool_max(cells, step_edges, 1)
     known = np.abs(cells[~np.isnan(cells)])
     limit = float(np.percentile(known, 99)) if len(known) else 0.0
     return HeatMap(
@@ -44,6 +76,7 @@ def heat_map(excess_us: FloatArray, ranks: IntArray, steps: IntArray) -> HeatMap
         rank_edges,
         step_edges,
         limit if limit > 0 else 1.0,
+        pooled_by,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from steptax.app.compute.causes.model import Diagnosis, Finding, Scope
 from steptax.app.compute.fleet.slow import CAUSE_UNKNOWN, Episode, SlowFact, is_fail_slow
 from steptax.app.compute.spoken import spoken_ratio
+from steptax.app.views.job.causes import slow_steps_us
 from steptax.app.views.job.jobs import Analysed, hours_of_all_steps
 
 
@@ -32,15 +33,9 @@ def slow_fact(analysed: Analysed, diagnosis: Diagnosis) -> SlowFact:
 
 def _episode(analysed: Analysed, finding: Finding, hours: float | None) -> Episode:
     loaded = analysed.loaded
-    matrix = loaded.matrix
-    first, last = np.searchsorted(matrix.steps, [finding.first_step, finding.last_step])
     seconds = None
-    if not matrix.time_is_relative:
-        longest = np.nanmax(matrix.duration_us[first : last + 1], axis=1, initial=0.0)
-        if finding.in_steps is not None:
-            # Slow stretches that come and go: the slow steps are the longest ones.
-            longest = np.sort(longest)[-finding.in_steps[0] :]
-        seconds = float(np.sum(longest)) / 1e6
+    if not loaded.matrix.time_is_relative:
+        seconds = float(np.sum(slow_steps_us(loaded.matrix, finding))) / 1e6
     lost = finding.lost_ratio
     places = [loaded.places.get(rank, {}) for rank in finding.ranks]
     cause = finding.cause.cause

@@ -13,14 +13,13 @@ from steptax.app.compute.fleet.slow import Episode, SlowFact
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.straggler.arrival import Basis, BasisChoice
 from steptax.app.views.fleet.jobs import job_bills
-from steptax.app.views.fleet.load import FEW_JOBS
 from steptax.app.views.job.causes import build_diagnosis
 from steptax.app.views.job.jobs import Analysed, analyse_jobs, steps_of
 from steptax.app.views.job.unread import Unread, unread
 from steptax.app.views.kept import NewestOfEach
 from steptax.app.views.review.executive_models import JobSummary
 from steptax.app.views.review.facts import StepFacts, step_facts
-from steptax.app.views.stored import Stored, is_settled, job_versions, record_text
+from steptax.app.views.stored import Stored, job_versions, record_text, to_store
 from steptax.app.views.stored_codec import Codec
 from steptax.app.views.workspace import Workspace
 
@@ -41,7 +40,8 @@ _lock = Lock()
 def facts_of(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> dict[str, StepFacts]:
     """By job the facts of those of ``jobs``, rows of ``ws.jobs()``, that have steps.
 
-    A job is looked at once per version of its data; what is known of one that has ended is stored.
+    A job is looked at once per version of its data; what is known of one that has ended, or that
+    is large, is stored.
     """
     with_steps = ws.job_ids_with_steps()
     asked = [job for job in jobs if job["job_id"] in with_steps]
@@ -52,13 +52,10 @@ def facts_of(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> dict[str, StepFac
         if (known := _cache.find((ws.key, name), key)) is not None
     }
     missing = [job for job in asked if job["job_id"] not in found]
-    many = len(missing) >= FEW_JOBS
-    new: dict[str, StepFacts] = {}
     failed: dict[str, Unread] = {}
-    if many:
-        settled = {job["job_id"]: keys[job["job_id"]] for job in missing if is_settled(job)}
-        new = _stored.find(ws, settled)
-        missing = [job for job in missing if job["job_id"] not in new]
+    wanted = {job["job_id"]: keys[job["job_id"]] for job in to_store(ws, missing)}
+    new = _stored.find(ws, wanted)
+    missing = [job for job in missing if job["job_id"] not in new]
     for first in range(0, len(missing), _TOGETHER):
         part = missing[first : first + _TOGETHER]
         analysed = analyse_jobs(ws, part)
@@ -72,13 +69,12 @@ def facts_of(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> dict[str, StepFac
             elif isinstance(told, Unread):
                 failed[name] = told
         new |= {name: facts for name, (_, facts) in made.items()}
-        if many:
-            kept = {
-                name: (keys[name], facts)
-                for name, (one, facts) in made.items()
-                if name in settled and _inside(one)
-            }
-            _stored.keep(ws, kept)
+        kept = {
+            name: (keys[name], facts)
+            for name, (one, facts) in made.items()
+            if name in wanted and _inside(one)
+        }
+        _stored.keep(ws, kept)
     for name, facts in new.items():
         _cache.keep((ws.key, name), keys[name], facts)
     with _lock:
@@ -129,12 +125,14 @@ def _samples(ws: Workspace, job: Mapping[str, Any]) -> str:
 
 
 def _inside(analysed: Analysed) -> bool:
-    """Whether no step lies outside of the time of the record, whose samples a key holds."""
+    """Whether no step lies outside of the time of the record, whose samples a key holds.
+
+    A record that does not say when the job began, or ended, leaves out no samples there.
+    """
     job, matrix = analysed.loaded.job, analysed.loaded.matrix
     start, end = job.get("start_us"), job.get("end_us")
     if matrix.start_us is None or np.isnan(matrix.start_us).all():
         return True
-    if start is None or end is None:
-        return False
+    first = float(np.nanmin(matrix.start_us))
     last = float(np.nanmax(matrix.start_us + matrix.duration_us))
-    return bool(start <= np.nanmin(matrix.start_us) and last <= end)
+    return (start is None or start <= first) and (end is None or last <= end)

@@ -86,6 +86,8 @@ def job_view(
     since = rank_onset(loaded, result, work, peers)
     told = build_diagnosis(ws, loaded, result)
     findings = finding_rows(loaded, told, metrics["window_usd"])
+    cells = work - peers, loaded.matrix.ranks.astype(np.int64), loaded.matrix.steps
+    heat = heat_map(*cells)
     return JobView(
         header=_header(loaded),
         window=loaded.window,
@@ -100,7 +102,8 @@ def job_view(
         ledger_note=ledger_note(ledger, loaded),
         bill=bill,
         series=_series(loaded, result),
-        heat=heat_map(work - peers, loaded.matrix.ranks.astype(np.int64), loaded.matrix.steps),
+        heat=heat,
+        heat_mean=heat_map(*cells, pooled_by="mean") if heat.is_pooled else None,
         grid=_grid(loaded, result),
         ranks=rank_rows(loaded, result),
         blame=build_blame(loaded, result),

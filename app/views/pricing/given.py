@@ -22,6 +22,13 @@ def price_text(usd_per_gpu_hour: Decimal) -> str:
     return f"${cents if cents == exact else exact:,f} per GPU-hour"
 
 
+def price_brief(price: Price) -> str:
+    """The price alone, ``at $2.50 per GPU-hour``; its basis where there is none."""
+    if price.usd_per_gpu_hour is None:
+        return price.basis
+    return f"at {price_text(Decimal(f'{price.usd_per_gpu_hour:.6g}'))}"
+
+
 @lru_cache(maxsize=64)
 def price_view(usd_per_gpu_hour: Decimal | None, note: str | None = None) -> Price:
     """Name the price and who set it."""

@@ -362,7 +362,8 @@ def _cost(option: Option) -> str:
 def _notes(profile: Profile, options: Sequence[Option]) -> tuple[str, ...]:
     notes = [*kinds_note(options)]
     notes += [
-        "every option has as many devices as the job has now, and loses as much between steps",
+        "every option has as many devices as the job has now, and loses as much between steps: "
+        "a result holds that too, unlike the steps that two jobs are compared by",
         "bands are ends of what is not known: memory or matrix speed, links or none, waits that "
         "shrink with compute or stay",
         "energy is at the power that the makers state, of the devices alone",

@@ -24,19 +24,20 @@ from steptax.app.compute.spend.budget import (
 )
 from steptax.app.compute.spend.burn import FAST, SLOW, Burn, burn
 from steptax.app.errors import NotFoundError, UserError
-from steptax.app.format import UNKNOWN, format_measure, format_share, format_usd, format_value
+from steptax.app.format import UNKNOWN, format_measure, format_share, format_usd
 from steptax.app.lake import one_look
 from steptax.app.metrics import check_metrics
 from steptax.app.schema import table
 from steptax.app.views.fleet.bill_models import USD
 from steptax.app.views.pricing.given import price_view
 from steptax.app.views.review.base import review_base
-from steptax.app.views.review.burn_words import burn_json
+from steptax.app.views.review.burn_words import burn_json, error_budget_text
 from steptax.app.views.review.money import review_of
 from steptax.app.views.review.periods import daily
 from steptax.app.views.workspace import Workspace
 
 ALL = "all"
+_HOUR_US = 3_600_000_000
 KINDS = ("team", "project", "cluster", "owner", "job")
 
 
@@ -273,7 +274,7 @@ def budget_view(
         days,
         today,
         None if usd is None else float(usd),
-        1 - now % DAY_US / DAY_US,
+        _left_of_day(now),
         review.no_price,
     )
     errors = error_budget(when, days, today, slo, spend.at_end_usd)
@@ -293,6 +294,11 @@ def budget_view(
         history=history,
         currency_note=note,
     )
+
+
+def _left_of_day(now_us: int) -> float:
+    """How much of today is to come, in whole hours: two looks a moment apart say the same."""
+    return 1 - now_us % DAY_US // _HOUR_US * _HOUR_US / DAY_US
 
 
 def _end_us(period: Period) -> int:
@@ -345,12 +351,6 @@ def _sentence(
             f"{format_measure(errors.goodput_ratio)}; so the error budget is {UNKNOWN} too"
         )
     elif slo is not None and errors.left_usd.value is not None:
-        left = errors.left_usd.value
         text += f". Goodput is {format_measure(errors.goodput_ratio)} against {format_share(slo)}"
-        if left <= 0:
-            text += f"; the error budget is overspent by {format_usd(-left)}"
-        else:
-            text += f"; {format_usd(left)} of error budget are left"
-            if errors.lasts_days.value is not None:
-                text += f" and last {format_value(errors.lasts_days.value, 'd')} at this rate"
+        text += f"; {error_budget_text(errors.left_usd, errors.lasts_days)}"
     return f"{text}."

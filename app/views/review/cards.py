@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from steptax.app.compute.measure import Measure
-from steptax.app.compute.spend.compared import NEWEST, Delta, delta
+from steptax.app.compute.spend.compared import Delta, delta
 from steptax.app.compute.stats.exact import int_sum
 from steptax.app.compute.stats.rows import Floats
 from steptax.app.format import format_measure, format_share, format_usd, format_value
 from steptax.app.metrics import check_metrics
 from steptax.app.views.review.budget import BudgetView
+from steptax.app.views.review.burn_words import error_budget_text
 from steptax.app.views.review.jobs import ReviewJobs, unmatched
 from steptax.app.views.review.models import Link, ReviewCard, SilentSource, WeekRow
 from steptax.app.views.review.money import Review
@@ -22,6 +23,8 @@ from steptax.app.words import count_text
 
 #: Part of the hours beyond which steps tell of all of them.
 _NEARLY_ALL = 0.95
+#: What grows with the days that it is of.
+_AMOUNTS = ("cost_usd", "recoverable_usd")
 
 
 def review_cards(
@@ -117,8 +120,10 @@ def _delta(
 ) -> Delta | None:
     if before is None:
         return None
-    found = delta(current[name], before[name], periods.reference_name)
-    return found if periods.chosen is not None else replace(found, part=NEWEST)
+    found = replace(delta(current[name], before[name], periods.reference_name), part=periods.part)
+    if name in _AMOUNTS and periods.uneven and found.change.value is not None:
+        return replace(found, change=Measure.missing("ratio", periods.uneven))
+    return found
 
 
 def _most(jobs: ReviewJobs, values: Floats) -> str | None:
@@ -167,15 +172,9 @@ def _slo_details(view: BudgetView | None) -> tuple[str, ...]:
     errors = view.errors
     said = [f"objective {format_share(view.goodput_slo_ratio)} in {view.period.name}"]
     if errors.left_usd.value is None:
-        said.append(f"error budget {format_measure(errors.left_usd)}")
-        return tuple(said)
-    allowed = format_value(errors.allowed_usd.value, "USD")
-    if errors.left_usd.value <= 0:
-        said.append(f"error budget of {allowed} overspent by {format_usd(-errors.left_usd.value)}")
-    else:
-        said.append(f"error budget left {format_usd(errors.left_usd.value)} of {allowed}")
-        if errors.lasts_days.value is not None:
-            said.append(f"lasts {format_value(errors.lasts_days.value, 'd')} at this rate")
+        # Why stands with the budget below, and where it is for want of goodput, on the card too.
+        return (f"{said[0]}; what is left of its error budget is unknown",)
+    said.append(error_budget_text(errors.left_usd, errors.lasts_days, errors.allowed_usd))
     return tuple(said)
 
 
@@ -198,7 +197,9 @@ def _running(jobs: ReviewJobs) -> str:
         if facts.recoverable_hours_per_day is not None:
             total += facts.recoverable_hours_per_day * float(price)
             known = True
-    return f"{format_usd(total)} a day in jobs that run" if known else ""
+    if not known:
+        return ""
+    return f"{format_usd(total)} a day in jobs that run" if total else "nothing in jobs that run"
 
 
 def _unknown_since(

@@ -113,7 +113,7 @@ def executive_view(
         ),
         period=periods.text,
         price=cost,
-        kpis=kpis(hours, spend, tax, recoverable, lines, review),
+        kpis=kpis(hours, spend, tax, found["straggler_tax_usd"], recoverable, lines, review),
         ledger=lines,
         ledger_note=ledger_note(len(ledgers), len(jobs), measured),
         jobs=jobs,

@@ -206,7 +206,8 @@ class ReviewJobs(Sequence[JobSummary]):
             recoverable_gpu_hours=back,
             recoverable_usd=usd,
             trend=facts.trend,
-            culprit=facts.culprit,
+            # That there is none to repair is known.
+            culprit=facts.culprit or ("nobody" if back.value == 0 else None),
             cause=facts.culprit_cause
             or facts.cause
             or f"not named; largest loss: {facts.summary.dominant_cause}",

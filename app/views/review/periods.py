@@ -11,7 +11,14 @@ import numpy as np
 from steptax.app.compute.bill.job_days import OTHER, UNDATED
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.spend.budget import Day, Period
-from steptax.app.compute.spend.compared import Days, Delta, newest, reference_of
+from steptax.app.compute.spend.compared import (
+    PREVIOUS,
+    Days,
+    Delta,
+    length_text,
+    newest,
+    reference_of,
+)
 from steptax.app.compute.spend.totals import Totals, figures
 from steptax.app.compute.stats.exact import int_sum
 from steptax.app.compute.stats.rows import Flags, Ints
@@ -24,6 +31,8 @@ from steptax.app.views.review.money import Review
 from steptax.app.words import count_text, day_text
 
 _EPOCH = date(1970, 1, 1)
+#: Periods whose days on record differ by less are as long: months are.
+_EVEN = 0.9
 #: Weeks of a trend; the ones before them are left to the files.
 MAX_WEEKS = 156
 
@@ -52,13 +61,39 @@ class Periods:
         """What deltas compare with what; empty where nothing is compared."""
         if self.current is None or self.reference is None:
             return ""
-        what = f"newest 4 weeks, {self.current.text}, "
-        if self.chosen is not None:
-            what = "chosen days "
+        what = f"{self.part}, {self.current.text}, " if self.part else "chosen days "
         name = self.reference_name
         days = "" if name == self.reference.text else f" ({self.reference.text})"
-        partly = f"; {self.partly}" if self.partly else ""
+        partly = "".join(f"; {text}" for text in (self.partly, self.uneven) if text)
         return f"{what}vs {name}{days}{partly}"
+
+    @property
+    def part(self) -> str:
+        """Of which part of what is shown changes are, ``newest 4 weeks``; empty: of all of it."""
+        if self.chosen is not None or self.current is None:
+            return ""
+        return f"newest {length_text(self.current.count)}"
+
+    @property
+    def uneven(self) -> str:
+        """Why amounts of the two periods cannot be held against each other; empty where they can.
+
+        They add up over days, so that half as many days on record would look like a rise.
+        """
+        now, before = self._on_record(self.current), self._on_record(self.reference)
+        if not now or not before or min(now, before) >= _EVEN * max(now, before):
+            return ""
+        return (
+            f"{count_text(now, 'day')} on record are not held against {before:,}: an amount adds "
+            "up over days"
+        )
+
+    def _on_record(self, days: Days | None) -> int:
+        """Days of a period that lie in the record."""
+        if days is None or self.record is None:
+            return 0
+        first, last = max(days.first, self.record.first), min(days.last, self.record.last)
+        return max((last - first).days + 1, 0)
 
     @property
     def partly(self) -> str:
@@ -99,7 +134,11 @@ def read_periods(
         if first is None and begin > end:
             begin = end
         chosen = Days(begin, end)
-    current = chosen or (newest(min(record.last, today)) if record is not None else None)
+    current = chosen
+    if current is None and record is not None:
+        last_day = min(record.last, today)
+        twice = (last_day - record.first).days + 1 if compare_to == PREVIOUS else None
+        current = newest(last_day, twice)
     found = None if current is None else reference_of(current, compare_to)
     if current is None:
         reference_of(Days(today, today), compare_to)  # what cannot be is said all the same
@@ -248,9 +287,16 @@ def sparks(rows: Sequence[WeekRow], name: str, newest_weeks: int = 26) -> tuple[
 
 
 def change_text(found: Delta) -> str:
-    """``+12.0 %``, ``-2.1 points``, ``level``; empty where the change is not known."""
+    """``+12.0 %``, ``-2.1 points``, ``level``; empty where the change is not known.
+
+    Both bounds where it may have been a fall or a rise: ``-2.1 to +8.4 points``.
+    """
     if found.change.value is None:
         return ""
+    if found.change.sign_is_open:
+        low, high = (format_value(abs(bound), "ratio") for bound in found.change.bounds)
+        unit = "points" if found.is_points else "%"
+        return f"-{low.removesuffix(' %')} to +{high.removesuffix(' %')} {unit}"
     size = format_value(abs(found.change.value), "ratio")
     if size.startswith(("<", "0.0 ")):
         return "level"

@@ -49,6 +49,8 @@ def variance_view(review: Review, periods: Periods) -> tuple[VarianceView | None
     """Price x volume x efficiency between the two periods, or why it cannot be told."""
     if periods.current is None or periods.reference is None:
         return None, "nothing is compared"
+    if periods.uneven:
+        return None, f"{periods.uneven}; choose days, or others to compare them with"
     sides, names = [], (periods.reference.text, periods.current.text)
     for days, name in zip((periods.reference, periods.current), names, strict=True):
         keep = inside(review, days)

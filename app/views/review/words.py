@@ -22,8 +22,8 @@ from steptax.app.views.workspace import Workspace
 from steptax.app.words import count_text, day_text
 
 _US_PER_HOUR = 3.6e9
-#: Parts of the whole below which nobody reads a percentage.
-_SLIVER = 0.001
+#: Where less of the hours was recorded in steps, these say nothing of where the time went.
+_SLIVER = 0.01
 
 
 def sentence(
@@ -53,16 +53,31 @@ def sentence(
     if jobs.review.is_billed and spend.value is not None:
         text = _billed(jobs, whose, when, idle)
     elif spend.value is not None:
-        text = f"You paid {format_measure(spend)} for {whose}{when}."
+        text = _paid(jobs, spend, whose, when)
     else:
         held = whose if hours.value is not None else jobs.text
         text = f"What you paid for {held}{when} is unknown: {spend.reason}."
     text += _where(lines, hours, measured, _rolled_back(jobs))
     if first is not None:
         text += f" Fix first: {first.what}, worth {first.worth}."
-    elif lines and spend.value is not None:
+    elif lines and spend.value is not None and not _is_little(hours, measured):
         text += " No persistent straggler was found, so nothing is to be won back by one repair."
     return text
+
+
+def _paid(jobs: ReviewJobs, spend: Measure, whose: str, when: str) -> str:
+    """What was paid at prices, and for which part of the hours there is one."""
+    rows = jobs.review.rows
+    own = inside(jobs.review, jobs.days) & (jobs.review.owner >= 0)
+    unpriced_us = int_sum(rows.unpriced_us[own])
+    if not unpriced_us:
+        return f"You paid {format_measure(spend)} for {whose}{when}."
+    priced_us = int_sum(rows.held_us[own]) - unpriced_us
+    priced, free = (format_value(us / _US_PER_HOUR, "GPU-hours") for us in (priced_us, unpriced_us))
+    return (
+        f"You paid {format_measure(spend)} for {priced} of the {whose}{when}; the other {free} "
+        "have no price."
+    )
 
 
 def _billed(jobs: ReviewJobs, whose: str, when: str, idle: Measure) -> str:
@@ -108,13 +123,6 @@ def _shown(usd: float) -> bool:
     return abs(usd) >= 0.005
 
 
-def recorded_share(recorded: float, hours: float) -> str:
-    """Of how much of ``hours`` what follows is said; of a sliver hours say more than a share."""
-    if recorded < _SLIVER * hours:
-        return f"On the {format_value(recorded, 'GPU-hours')} that were recorded in steps,"
-    return f"On the {format_share(recorded / hours)} that was recorded in steps,"
-
-
 def _rolled_back(jobs: ReviewJobs) -> float:
     """GPU-hours of steps that were executed and lost."""
     own = inside(jobs.review, jobs.days) & (jobs.review.owner >= 0)
@@ -127,10 +135,13 @@ def _where(
     """What the recorded steps say of where the time went."""
     if not lines:
         return " No job has per-rank steps, so where the time went is unknown."
-    if hours.value and measured.value is not None and measured.value < 0.95 * hours.value:
-        text = " " + recorded_share(measured.value, hours.value)
-    else:
-        text = " Of it,"
+    told = measured.value or 0.0
+    if _is_little(hours, measured):
+        text = format_value(told, "GPU-hours")
+        return f" Only {text} of it were recorded in steps: too little to say where the time went."
+    text = " Of it,"
+    if hours.value and told < 0.95 * hours.value:
+        text = f" On the {format_share(told / hours.value)} that was recorded in steps,"
     compute = next((line.share for line in lines if line.bucket == "compute"), None)
     if compute is not None:
         text += f" {format_share(compute)} was the ranks' own computing"
@@ -141,14 +152,21 @@ def _where(
         losses["work that was rolled back"] = rolled_back / measured.value
     if losses:
         title, share = max(losses.items(), key=lambda item: item[1])
-        text += f"; the largest loss is {title} ({format_share(share)})"
+        # Beside computing: how much of that was lost is in the whole bill, for it takes FLOPs.
+        text += f"; the largest loss beside it is {title} ({format_share(share)})"
     return f"{text}."
+
+
+def _is_little(hours: Measure, measured: Measure) -> bool:
+    """Whether next to nothing of the hours was recorded in steps."""
+    return bool(hours.value) and (measured.value or 0.0) < _SLIVER * (hours.value or 0.0)
 
 
 def kpis(
     hours: Measure,
     spend: Measure,
     tax: Ratio,
+    tax_usd: Measure,
     recoverable: Measure,
     lines: Sequence[LedgerLine],
     review: Review,
@@ -160,9 +178,9 @@ def kpis(
         if compute is not None
         else Ratio.missing("ratio", "no job splits its steps into phases")
     )
-    wait = next((line for line in lines if line.bucket == "straggler_wait"), None)
-    wait_usd = None if wait is None else wait.usd
-    tax_text = format_measure(tax) + (f" = ${wait_usd:,.2f}" if wait_usd is not None else "")
+    tax_text = format_measure(tax)
+    if tax_usd.value is not None:
+        tax_text += f" = {format_measure(tax_usd)}"
     shown = {
         "spend_usd": spend,
         "gpu_hours": hours,

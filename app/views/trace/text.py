@@ -67,8 +67,8 @@ def _numbers(view: TraceView) -> list[str]:
         ("slowest ranks explain, M_W", format_measure(view.M_W)),
         ("last stage explains, M_S", format_measure(view.M_S)),
         ("simulation error", format_measure(view.sim_error)),
-        ("recoverable in these steps", _worth(worth.gpu_hours, worth.usd)),
-        ("recoverable per day", _worth(worth.gpu_hours_per_day, worth.usd_per_day)),
+        ("waste in these steps", _worth(worth.gpu_hours, worth.usd)),
+        ("waste per day", _worth(worth.gpu_hours_per_day, worth.usd_per_day)),
     ]
     if view.no_graph is not None:
         rows = [row for row in rows if row[0] not in _SIMULATED]

@@ -10,6 +10,7 @@ from typing import Any
 
 from steptax.app.compute.calculators.base import Calculator, Result
 from steptax.app.compute.calculators.registry import CALCULATORS, calculator
+from steptax.app.compute.measure import Measure
 from steptax.app.compute.traps import TRAPS
 from steptax.app.errors import UserError
 from steptax.app.views.whatif.catalog import entry, ordered
@@ -34,11 +35,24 @@ from steptax.app.views.whatif.words import (
 _SCALED = ("kernel-speedup", "expected-max", "backup-workers")
 
 IS_BAND = "the answer is a band"
+#: The calculator of what comes back once slow ranks are as fast as the others.
+_REPAIR = "remove-worst"
 
 
 def calculator_titles() -> dict[str, str]:
     """Titles of all calculators by name, in the order in which they are offered."""
     return {name: CALCULATORS[name].title for name in ordered()}
+
+
+def first_calculator(source: JobInputs | None) -> str:
+    """What is asked first: of a job with ranks that are slow for good, what their repair returns.
+
+    Of any other, and without a job, what stands first in the list.
+    """
+    slow = None if source is None else source.of(_REPAIR).get("worst")
+    if isinstance(slow, Measure) and (slow.value or 0.0) > 0:
+        return _REPAIR
+    return ordered()[0]
 
 
 def whatif_view(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from steptax.app.format import format_value
-from steptax.app.views.whatif.models import Value
+from steptax.app.views.whatif.models import InputField, Origin, Value
 
 _BREAK = re.compile(r"[,:;(]")
 _UNITS = {"ms", "us", "s", "h", "d", "ratio", "tokens"}
@@ -160,11 +161,11 @@ def shown_value(value: Value | None, unit: str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, tuple):
-        head = ", ".join(f"{v:.4g}" for v in value[:3])
+        head = ", ".join(f"{v:,.0f}" if 1e4 <= abs(v) < 1e15 else f"{v:,.4g}" for v in value[:3])
         return head if len(value) <= 3 else f"{len(value):,} values: {head}, …"
     if unit in {"", "steps", "tokens", "bytes"} and value == int(value):
         return f"{int(value):,}"
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.5g}"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:,.5g}"
 
 
 def band_text(value: float | None, low: float | None, high: float | None, unit: str) -> str | None:
@@ -177,3 +178,19 @@ def band_text(value: float | None, low: float | None, high: float | None, unit: 
     if value is None and high is not None:
         return f"at most {format_value(high, unit)}"
     return None
+
+
+def invented_text(fields: Sequence[InputField]) -> str:
+    """How a sentence begins that rests on a number that nobody measured or typed: which one it is.
+
+    Where nothing is of a job, all of it is an example; empty where nothing is.
+    """
+    invented = [field for field in fields if field.origin is Origin.EXAMPLE]
+    if not invented:
+        return ""
+    if not any(field.origin is Origin.MEASURED for field in fields):
+        return "Example: "
+    labels = " and ".join(
+        f"“{field.label.rpartition(', ')[0] or field.label}”" for field in invented
+    )
+    return f"This job, with an example for {labels}: "

@@ -1,0 +1,114 @@
+"""Figures and tables of long steps are in seconds, as the sentences about them are."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from steptax.app.charts.focus import job_time_unit
+from steptax.app.charts.heatmap import heat_figure
+from steptax.app.charts.job_tables import heat_table, ranks_table, series_table
+from steptax.app.charts.series import step_figure
+from steptax.app.charts.times import curve_in_unit, in_measure, in_unit, time_unit
+from steptax.app.charts.whatif import composition_figure
+from steptax.app.charts.whatif_tables import composition_table
+from steptax.app.compute.measure import Measure
+from steptax.app.lake import Lake
+from steptax.app.theme import LIGHT
+from steptax.app.views.job.models import JobView
+from steptax.app.views.job.view import job_view
+from steptax.app.views.whatif.models import Composition, CompositionBar, Curve, Line
+from steptax.app.views.workspace import open_workspace
+from tests.app.device_lake import HOT, store_steps
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> JobView:
+    lake = Lake(tmp_path / "lake", create=True)
+    store_steps(lake, "a")
+    return job_view(open_workspace(lake.root), "a", price=None)
+
+
+@pytest.mark.parametrize(
+    ("values", "own", "unit"),
+    [
+        ([120.0, 130.0], "ms", "ms"),
+        ([9_000.0, 165_000.0, 166_000.0], "ms", "s"),
+        ([165_000.0, None], "ms", "s"),
+        ([165_000.0], "units", "units"),
+        ([float("nan")], "ms", "ms"),
+        ([], "ms", "ms"),
+    ],
+)
+def test_half_of_the_values_choose_the_unit(values: list[Any], own: str, unit: str) -> None:
+    assert time_unit(values, own) == unit
+
+
+def test_a_job_is_told_in_seconds_from_ten_of_them_on(view: JobView) -> None:
+    assert job_time_unit(view) == "ms"
+    series = replace(view.series, duration_ms=view.series.duration_ms * 100)
+    assert job_time_unit(replace(view, series=series)) == "s"
+
+
+def test_a_figure_and_its_table_have_the_same_values_in_seconds(view: JobView) -> None:
+    figure = step_figure(view.series, LIGHT, unit="s")
+    assert figure.layout.yaxis.title.text == "s"
+    shown = {trace.name: np.asarray(trace.y) for trace in figure.data}
+    np.testing.assert_allclose(shown["step"], view.series.duration_ms / 1000, rtol=1e-6)
+    table = series_table(view.series, "s")
+    place = [column.key for column in table.columns].index("duration_s")
+    assert table.rows[0][place] == pytest.approx(view.series.duration_ms[0] / 1000)
+
+
+def test_the_map_of_excess_is_in_seconds_with_its_colours(view: JobView) -> None:
+    figure = heat_figure(view.heat, LIGHT, budget_bytes=1_000_000, unit="s")
+    (cells,) = [trace for trace in figure.data if trace.type == "heatmap"]
+    z: Any = cells.to_plotly_json()["z"]
+    if isinstance(z, dict):
+        z = np.frombuffer(base64.b64decode(z["bdata"]), dtype=z["dtype"])
+    assert np.nanmax(np.asarray(z)) == pytest.approx(
+        np.nanmax(view.heat.excess_ms) / 1000, rel=1e-5
+    )
+    assert cells.zmax == pytest.approx(view.heat.colour_limit_ms / 1000)
+    assert cells.colorbar.title.text == "s"
+    assert heat_table(view.heat, "s").rows[0][-1] == pytest.approx(
+        float(np.nanmax(view.heat.excess_ms)) / 1000
+    )
+
+
+def test_the_ranks_of_long_steps_are_in_seconds(view: JobView) -> None:
+    series = replace(view.series, duration_ms=view.series.duration_ms * 100)
+    table = ranks_table(replace(view, series=series))
+    first = dict(zip([column.key for column in table.columns], table.rows[0], strict=True))
+    assert first["rank"] == HOT
+    assert view.ranks[0].excess_ms is not None
+    assert first["excess_s"] == pytest.approx(view.ranks[0].excess_ms / 1000)
+
+
+def test_a_step_before_and_after_is_in_seconds() -> None:
+    bars = (CompositionBar("now", (100_000.0, 52_000.0)), CompositionBar("after", (90_000.0, 0.0)))
+    composition = Composition(("compute", "wait"), bars)
+    figure = composition_figure(composition, LIGHT)
+    assert figure.layout.xaxis.title.text == "s per step"
+    assert list(figure.data[0].x) == [100.0, 90.0]
+    table = composition_table(composition)
+    assert [column.key for column in table.columns][1:] == ["compute_s", "wait_s", "total_s"]
+    assert table.rows[0][1:] == (100.0, 52.0, 152.0)
+
+
+def test_a_curve_keeps_its_gaps_its_mark_and_what_is_no_time() -> None:
+    line = Line("k", (152_000.0, None, 119_000.0))
+    curve = Curve("k", "t", "x", (0.0, 1.0, 2.0), "step", "ms", (line,), marker=(1.0, 119_000.0))
+    shown = curve_in_unit(curve)
+    assert (shown.y_unit, shown.marker) == ("s", (1.0, 119.0))
+    assert shown.lines[0].y == (152.0, None, 119.0)
+    ratio = replace(curve, y_unit="ratio")
+    assert curve_in_unit(ratio) is ratio
+    assert in_measure(Measure(0.5, "ratio"), "s") == Measure(0.5, "ratio")
+    assert in_measure(Measure(2_000.0, "ms", 1_000.0, 3_000.0), "s").high == 3.0
+    assert in_unit(3.0, "units") == 3.0
