@@ -32,6 +32,7 @@ from steptax.app.views.devices.view import (
     job_window,
     samples_version,
 )
+from steptax.app.views.far import heard_by
 from steptax.app.views.fleet.bill import fleet_bill
 from steptax.app.views.fleet.bill_models import FleetBill
 from steptax.app.views.fleet.facts import fleet_facts
@@ -56,6 +57,7 @@ from steptax.app.views.review.budget import set_budget as store_budget
 from steptax.app.views.review.executive import days_of, executive_view
 from steptax.app.views.review.executive_models import ExecutiveView
 from steptax.app.views.workspace import Workspace, open_workspace
+from steptax.app.words import count_text
 from steptax.pages import reader
 from steptax.pages.state import Selection
 
@@ -397,9 +399,17 @@ def _version(ws: Workspace) -> str:
 
 
 def with_spinner(text: str, make: Callable[[], T]) -> T:
-    """What ``make`` gives, and ``text`` on the page for as long as that takes."""
-    with st.spinner(text):
-        return make()
+    """What ``make`` gives; ``text`` and how far it has come are on the page until then."""
+    with st.container(), st.spinner(text):
+        bar = st.empty()
+
+        def show(done: int, total: int) -> None:
+            bar.progress(done / total, f"{done:,} of {count_text(total, 'job')}")
+
+        with heard_by(show):
+            made = make()
+        bar.empty()
+        return made
 
 
 def _clock(every_s: int) -> int:

@@ -9,6 +9,7 @@ import typer
 from steptax.app.commands.ledger import day_of
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
 from steptax.app.commands.output import console, print_wide, show, table_of
+from steptax.app.commands.progress import counting
 from steptax.app.format import UNKNOWN, format_count, format_measure, format_share, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.views.fleet.filter import FleetFilter
@@ -84,7 +85,9 @@ def fleet_command(
     "no team stated", "unknown", "not stated".
     """
     only = filter_of(team, project, cluster, state, size, first, last)
-    view = fleet_view(open_workspace(lake_root(lake)), price=price_of(price), only=only)
+    ws = open_workspace(lake_root(lake))
+    with counting("Analysing the steps of jobs"):
+        view = fleet_view(ws, price=price_of(price), only=only)
     show(view.as_json(), as_json=as_json, text=lambda: _print(view), warnings=view.warnings)
 
 

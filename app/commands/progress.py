@@ -8,6 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from steptax.app.views.far import heard_by
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 Advance = Callable[[str], None]
 
@@ -22,6 +28,34 @@ def working(text: str, total: int | None = None) -> Iterator[Advance]:
     if not sys.stderr.isatty():
         yield _nothing
         return
+    from steptax.app.printable import printable
+
+    with _bar(counts=total is not None and total > 1) as bar:
+        task = bar.add_task(printable(text), total=total)
+        begun = 0
+
+        def advance(what: str) -> None:
+            nonlocal begun
+            bar.update(task, description=printable(what), completed=begun)
+            begun += 1
+
+        yield advance
+
+
+@contextmanager
+def counting(text: str) -> Iterator[None]:
+    """Show ``text`` and how many jobs are worked out while the block runs (see ``views.far``)."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with _bar(counts=True) as bar:
+        task = bar.add_task(text, total=None)
+        with heard_by(lambda done, total: bar.update(task, completed=done, total=total)):
+            yield
+
+
+def _bar(*, counts: bool) -> Progress:
+    """On stderr, gone when it is done; with ``counts`` it says how much of how much."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -33,25 +67,13 @@ def working(text: str, total: int | None = None) -> Iterator[Advance]:
         TimeElapsedColumn,
     )
 
-    from steptax.app.printable import printable
-
     columns: list[ProgressColumn] = [
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
     ]
-    if total is not None and total > 1:
+    if counts:
         columns += [BarColumn(), MofNCompleteColumn()]
-    bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
-    with bar:
-        task = bar.add_task(printable(text), total=total)
-        begun = 0
-
-        def advance(what: str) -> None:
-            nonlocal begun
-            bar.update(task, description=printable(what), completed=begun)
-            begun += 1
-
-        yield advance
+    return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
 
 
 def _nothing(_: str) -> None:

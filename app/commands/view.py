@@ -20,6 +20,7 @@ from steptax.app.commands.options import (
     price_of,
 )
 from steptax.app.commands.output import console, show, table_of
+from steptax.app.commands.progress import counting
 from steptax.app.compute.spend.compared import PREVIOUS
 from steptax.app.errors import NotFoundError
 from steptax.app.format import (
@@ -72,7 +73,8 @@ def register(app: typer.Typer) -> None:
 def jobs_command(price: PriceFlag = None, lake: LakeFlag = None, as_json: JsonFlag = False) -> None:
     """List the jobs in the lake, newest first."""
     ws, cost = open_workspace(lake_root(lake)), price_view(price_of(price))
-    review = review_of(ws, review_base(ws), cost)
+    with counting("Analysing the steps of jobs"):
+        review = review_of(ws, review_base(ws), cost)
     jobs = tuple(ReviewJobs(review, None, cost).newest_first())
     data = [vars(job) for job in jobs]
     show(data, as_json=as_json, text=lambda: _print_jobs(jobs))
@@ -337,13 +339,15 @@ def executive_command(
 ) -> None:
     """The cost review: what was spent, what became useful work, what to fix first."""
     first_us, last_us = days_of(read_day(first, "--from"), read_day(last, "--to"))
-    view = executive_view(
-        open_workspace(lake_root(lake), teams=teams or None, bill_rules=bill_rules),
-        price=price_of(price),
-        first_us=first_us,
-        last_us=last_us,
-        compare_to=compare_to,
-    )
+    ws = open_workspace(lake_root(lake), teams=teams or None, bill_rules=bill_rules)
+    with counting("Analysing the steps of jobs"):
+        view = executive_view(
+            ws,
+            price=price_of(price),
+            first_us=first_us,
+            last_us=last_us,
+            compare_to=compare_to,
+        )
 
     def text() -> None:
         console.print(view.sentence)

@@ -49,7 +49,7 @@ def test_a_hot_device_is_named_on_the_card(lake: Lake) -> None:
     assert card.probable_cause == "the device is slowed down by heat (confidence 95 %)"
     assert card.confidence == 0.95
     assert any("sw_thermal" in text for text in card.evidence_for)
-    assert any("1218 MHz" in text for text in card.evidence_for)
+    assert any("1,218 MHz" in text for text in card.evidence_for)
     assert card.next_action == ACTION
     first = executive_view(open_workspace(lake.root), price=Decimal("3.60")).fix_first
     assert first is not None

@@ -16,7 +16,7 @@ def test_it_counts_every_sample_and_the_answer_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_week, "ROWS", 1 << 15)
-    monkeypatch.setattr("steptax.app.lake.ingest.roll_up", device_week.rollups.roll_up)
+    monkeypatch.setattr("steptax.app.lake.staging.roll_up", device_week.rollups.roll_up)
     lake = Lake(tmp_path / "lake", create=True)
     told = collect(lake.root, 16, 1, BEGIN_S, BEGIN_S + 3600)
     assert lake.row_counts()["device_samples"] == told.rows

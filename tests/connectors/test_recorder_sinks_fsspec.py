@@ -111,7 +111,7 @@ def test_a_store_that_fails_is_tried_again(store: Any, monkeypatch: pytest.Monke
 def test_a_rank_that_is_done_stays_among_the_heartbeats(store: Any, tmp_path: Path) -> None:
     transport = FsspecTransport("memory://lake")
     for rank, ts_us in ((0, 1), (1, 2), (1, 3)):
-        beat = {"job_id": "j", "rank": rank, "ts_us": ts_us}
+        beat = {"job_id": "j", "rank": rank, "ts_us": ts_us, "state": "running"}
         assert transport.send_beats("s", [beat]).kind == "done"
     # Sent by the next one, after that died.
     assert FsspecTransport("memory://lake").send_beats("t", [{**beat, "ts_us": 4}]).kind == "done"

@@ -467,7 +467,7 @@ def test_the_report_for_people(
     text = printed("whatif", "stragglers", *common)
     for part in (
         "Without stragglers a step would take 23.5 s instead of 46.3 s: S 1.973, waste 49.3 %",
-        "recoverable per day            758 GPU-hours, $1,894 (1,873",
+        "waste per day                  758 GPU-hours, $1,894 (1,873",
         "backward compute               1.581",
         "* rank 0 ",
         "* slow workers ",

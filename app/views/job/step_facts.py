@@ -12,6 +12,7 @@ from steptax.app.compute.bill.ledger import Ledger, LedgerRow
 from steptax.app.compute.fleet.slow import Episode, SlowFact
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.straggler.arrival import Basis, BasisChoice
+from steptax.app.views.far import come
 from steptax.app.views.fleet.jobs import job_bills
 from steptax.app.views.job.causes import build_diagnosis
 from steptax.app.views.job.jobs import Analysed, analyse_jobs, steps_of
@@ -57,11 +58,13 @@ def facts_of(ws: Workspace, jobs: Sequence[dict[str, Any]]) -> dict[str, StepFac
     new = _stored.find(ws, wanted)
     missing = [job for job in missing if job["job_id"] not in new]
     for first in range(0, len(missing), _TOGETHER):
+        come(first, len(missing))
         part = missing[first : first + _TOGETHER]
         analysed = analyse_jobs(ws, part)
         job_bills(ws, part, steps_of(analysed))  # while the steps are in memory
         made = {}
-        for job, one in zip(part, analysed, strict=True):
+        for place, (job, one) in enumerate(zip(part, analysed, strict=True), start=first):
+            come(place, len(missing))
             name = str(job["job_id"])
             told = _told(ws, job, one)
             if isinstance(one, Analysed) and isinstance(told, StepFacts):
