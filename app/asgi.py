@@ -33,6 +33,7 @@ from steptax.app.orphan import end_with_parent
 from steptax.app.serve import SAID_MB
 from steptax.app.settings import Settings
 from steptax.app.shell import Shell
+from steptax.app.tabs import open_tabs
 from steptax.app.telemetry import CONTENT_TYPE, TELEMETRY
 
 end_with_parent()
@@ -91,7 +92,7 @@ async def _metrics(request: Request) -> Response:
 def _sessions() -> float | None:
     if not runtime.exists():
         return None
-    return float(runtime.get_instance()._session_mgr.num_active_sessions())
+    return float(open_tabs())
 
 
 def _resident_bytes() -> float | None:

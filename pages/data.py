@@ -21,6 +21,7 @@ import streamlit as st
 from steptax.app.access import AccessDeniedError
 from steptax.app.errors import NotFoundError, disk_error
 from steptax.app.settings import Settings, current_settings
+from steptax.app.tabs import paced_s
 from steptax.app.views.alert_list import alert_rows
 from steptax.app.views.bill.record import RecordView, record_view
 from steptax.app.views.bill.sharing import neighbours_version
@@ -149,7 +150,7 @@ def job(selection: Selection, job_id: str) -> JobView:
 def live_every_s(view: JobView) -> int:
     """How often a page of the running job of ``view`` is drawn anew, in seconds."""
     cells = view.coverage.steps_total * view.coverage.ranks_expected
-    return LIVE_EVERY_S if cells < _BIG_CELLS else BIG_LIVE_EVERY_S
+    return paced_s(LIVE_EVERY_S if cells < _BIG_CELLS else BIG_LIVE_EVERY_S)
 
 
 def newest(selection: Selection, job_id: str) -> NewestStep:

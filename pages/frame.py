@@ -103,7 +103,7 @@ def strip(title: str, choices: Choices) -> bool:
                     bind="query-params",
                     help="Draw anew while the job runs: the newest step every second, all that is "
                     f"said of it every {data.LIVE_EVERY_S} s, or {data.BIG_LIVE_EVERY_S} s where "
-                    "there are many ranks.",
+                    "there are many ranks; less often while many look.",
                 )
     has_something = bool(jobs) or not choices.needs_job
     if not has_something and choices.bill_will_do:

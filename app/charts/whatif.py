@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
@@ -114,7 +115,9 @@ def curve_figure(curve: Curve, palette: Palette) -> go.Figure:
             ticktext=[format_value(tick, "") for tick in ticks],
         )
     unit = _AXIS_UNITS.get(curve.y_unit, curve.y_unit)
-    title = curve.y_title if not unit or unit in curve.y_title else f"{curve.y_title}, {unit}"
+    # As a word of it: there is an s in every step.
+    is_told = not unit or unit in re.split(r"[ ,]+", curve.y_title)
+    title = curve.y_title if is_told else f"{curve.y_title}, {unit}"
     figure.update_yaxes(title={"text": title}, fixedrange=True)
     if curve.y_unit == "ratio":
         figure.update_yaxes(tickformat=".4~p")

@@ -106,16 +106,14 @@ class Session:
 
     async def _visit(self, socket: ClientConnection, page: str, leave_s: float) -> None:
         fragments = await self._ask(socket, page, None, self._measured.answers_s)
-        while (now := time.monotonic()) < leave_s:
-            if not fragments:
-                await asyncio.sleep(min(STAY_S, leave_s - now))
-                return
-            # Asked one by one and no sooner than told: there is one answer at a time, as in a tab.
-            every_s = min(fragments.values())
-            await asyncio.sleep(min(every_s, max(0.0, leave_s - now)))
-            for fragment in list(fragments):
-                more = await self._ask(socket, page, fragment, self._measured.refreshes_s)
-                fragments |= more
+        due_s = {name: time.monotonic() + every_s for name, every_s in fragments.items()}
+        while due_s and min(due_s.values()) < leave_s:
+            # As often as each is told and no sooner: there is one answer at a time, as in a tab.
+            fragment = min(due_s, key=due_s.__getitem__)
+            await asyncio.sleep(max(0.0, due_s[fragment] - time.monotonic()))
+            fragments |= await self._ask(socket, page, fragment, self._measured.refreshes_s)
+            due_s[fragment] = max(due_s[fragment] + fragments[fragment], time.monotonic())
+        await asyncio.sleep(max(0.0, leave_s - time.monotonic()))
 
     async def _ask(
         self, socket: ClientConnection, page: str, fragment: str | None, times_s: list[float]
@@ -305,6 +303,8 @@ def main(arguments: list[str] | None = None) -> int:
             f"memory  {later[0]:,.0f} MiB after the first quarter, {later[-1]:,.0f} MiB at the "
             f"end, {slope:+.1f} MiB a minute\n"
         )
+        samples = found.memory_mib[:: max(1, len(found.memory_mib) // 20)]
+        out.write(f"        on the way: {' '.join(f'{mib:.0f}' for mib in samples)}\n")
     for error in found.errors[:10]:
         out.write(f"  {error}\n")
     return 1 if found.errors or found.held < asked.sessions else 0

@@ -15,7 +15,7 @@ from steptax.app.charts.heatmap import heat_figure
 from steptax.app.charts.job_tables import heat_table, ranks_table, series_table
 from steptax.app.charts.series import step_figure
 from steptax.app.charts.times import curve_in_unit, in_measure, in_unit, time_unit
-from steptax.app.charts.whatif import composition_figure
+from steptax.app.charts.whatif import composition_figure, curve_figure
 from steptax.app.charts.whatif_tables import composition_table
 from steptax.app.compute.measure import Measure
 from steptax.app.lake import Lake
@@ -109,6 +109,12 @@ def test_a_curve_keeps_its_gaps_its_mark_and_what_is_no_time() -> None:
     assert shown.lines[0].y == (152.0, None, 119.0)
     ratio = replace(curve, y_unit="ratio")
     assert curve_in_unit(ratio) is ratio
+    # The unit stands on the axis, also of a word that has its letter.
+    titled = replace(shown, y_title="step")
+    assert curve_figure(titled, LIGHT).layout.yaxis.title.text == "step, s"
+    assert (
+        curve_figure(replace(titled, y_title="step, s"), LIGHT).layout.yaxis.title.text == "step, s"
+    )
     assert in_measure(Measure(0.5, "ratio"), "s") == Measure(0.5, "ratio")
     assert in_measure(Measure(2_000.0, "ms", 1_000.0, 3_000.0), "s").high == 3.0
     assert in_unit(3.0, "units") == 3.0

@@ -17,12 +17,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from steptax.app.errors import NotFoundError
 from steptax.app.lake import Lake, Segment
 from steptax.app.lake.compact import compact
 from steptax.app.lake.quarantine import FOLDER, damage_of, segment_damage
 from steptax.app.lake.rollups import rollup_path
 from steptax.app.schema import table
 from steptax.app.schema.rollups import DEVICES
+from steptax.app.views.job.view import job_view
 from steptax.app.views.workspace import open_workspace
 from tests.app.fleet_lake import RANKS, S, rows, steps, us
 
@@ -97,6 +99,17 @@ def test_the_rest_answers_and_the_damaged_one_is_named(
     # It is put back as it was, and all is there again.
     (lake.root / FOLDER / place).unlink()
     assert lake.set_aside() == []
+
+
+def test_a_job_of_which_nothing_is_left_says_what_was_set_aside(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", create=True)
+    lake.append("steps", rows(steps("a", START, STEPS, length=S)), source="test")
+    (segment,) = lake.segments("steps", "a")
+    cut(segment.path)
+    with pytest.raises(NotFoundError, match="is damaged and set aside") as told:
+        job_view(open_workspace(lake.root), "a", price=None)
+    assert lake.relative(segment.path) in told.value.message
+    assert "backup" in str(told.value.hint)
 
 
 def test_reading_whole_tables_and_merging_do_without_it_too(lake: Lake) -> None:

@@ -91,7 +91,7 @@ def test_what_is_missing_stale_refused_or_damaged_is_said_on_the_page(
         ("job-stale", "job", "?job=killed&live=false", "no rank gives a sign of life"),
         ("job-unknown", "job", "?job=nobody", "there is no job 'nobody'"),
         ("compare-refused", "compare", "?a=partial@0-x&b=partial", "expected steps as FIRST-LAST"),
-        ("job-damaged", "job", "?job=damaged", "What to do"),
+        ("job-damaged", "job", "?job=damaged", "is damaged and set aside"),
     ):
         open_page(page, address, path, query)
         expect(page.get_by_test_id("stMain")).to_contain_text(said)

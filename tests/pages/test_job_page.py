@@ -255,8 +255,9 @@ def test_only_a_running_job_is_drawn_again(
             heartbeat(lake, "worker", rank)
     at = show(JOB, job="worker", live=live)
     assert not at.exception
-    # Head, rest, and the what-if section, which nothing but its reader draws again.
-    assert periods == [period, period, None]
+    # Head, the newest step, rest, and what-if, which nothing but its reader draws again.
+    newest_too = [] if period is None else [data.NEWEST_EVERY_S]
+    assert periods == [period, *newest_too, period, None]
     newest = [m.value for m in at.markdown if m.value.startswith("Step 59 ended")]
     assert bool(newest) == (period is not None)
 

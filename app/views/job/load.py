@@ -87,6 +87,15 @@ def load_job(ws: Workspace, job: dict[str, Any], *, last_steps: int | None) -> L
             where=str(ws.root),
             hint=one.hint(ws.lake),
         )
+    aside = [one for one in ws.lake.set_aside() if one.place.startswith(f"{folder}/")]
+    if aside:
+        raise NotFoundError(
+            f"job {job_id!r} has no steps that can be read: {aside[0].place} is damaged and set "
+            f"aside ({aside[0].reason})"
+            + (f", and {len(aside) - 1:,} more" if len(aside) > 1 else ""),
+            where=str(ws.root),
+            hint="put it back from a backup, or ingest its input again: steptax doctor",
+        )
     raise NotFoundError(
         f"job {job_id!r} has no steps",
         where=str(ws.root),
