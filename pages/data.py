@@ -58,7 +58,6 @@ from steptax.app.views.review.budget import set_budget as store_budget
 from steptax.app.views.review.executive import days_of, executive_view
 from steptax.app.views.review.executive_models import ExecutiveView
 from steptax.app.views.workspace import Workspace, open_workspace
-from steptax.app.words import count_text
 from steptax.pages import reader
 from steptax.pages.state import Selection
 
@@ -71,7 +70,7 @@ LIVE_EVERY_S = 2
 BIG_LIVE_EVERY_S = 5
 """The same of a window of many rows, of which all that is said takes a second to work out."""
 
-_BIG_CELLS = 100_000
+_BIG_REPORTS = 100_000
 
 COLLECTIVES_EVERY_S = 60
 """How old what is said of a running job's collectives may be: they change with every step."""
@@ -149,8 +148,8 @@ def job(selection: Selection, job_id: str) -> JobView:
 
 def live_every_s(view: JobView) -> int:
     """How often a page of the running job of ``view`` is drawn anew, in seconds."""
-    cells = view.coverage.steps_total * view.coverage.ranks_expected
-    return paced_s(LIVE_EVERY_S if cells < _BIG_CELLS else BIG_LIVE_EVERY_S)
+    is_big = view.coverage.reports_expected >= _BIG_REPORTS
+    return paced_s(BIG_LIVE_EVERY_S if is_big else LIVE_EVERY_S)
 
 
 def newest(selection: Selection, job_id: str) -> NewestStep:
@@ -403,11 +402,7 @@ def with_spinner(text: str, make: Callable[[], T]) -> T:
     """What ``make`` gives; ``text`` and how far it has come are on the page until then."""
     with st.container(), st.spinner(text):
         bar = st.empty()
-
-        def show(done: int, total: int) -> None:
-            bar.progress(done / total, f"{done:,} of {count_text(total, 'job')}")
-
-        with heard_by(show):
+        with heard_by(lambda far: bar.progress(far.share_ratio, far.text)):
             made = make()
         bar.empty()
         return made

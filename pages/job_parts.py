@@ -11,6 +11,7 @@ from steptax.app.metrics import METRICS
 from steptax.app.report.links import job_link
 from steptax.app.views.job.card_text import card_as_text
 from steptax.app.views.job.models import JobView
+from steptax.app.views.models import Bill
 from steptax.pages import brief, data, parts, said, state
 from steptax.pages.drawn import drawn
 
@@ -79,9 +80,14 @@ def ledger(view: JobView) -> None:
     with right:
         parts.rows("ledger_lines", ledger_table(view.ledger))
     st.caption(parts.plain(view.ledger_note))
+    whole(view.bill)
+
+
+def whole(bill: Bill) -> None:
+    """The bill of the job from its allocation on, also of one without steps."""
     parts.section("The whole job, from its allocation on")
-    if view.bill.lines:
-        parts.rows("bill", ledger_table(view.bill.lines))
-        parts.download("bill", lambda: ledger_table(view.bill.lines))
-    for text in (view.bill.note, *view.bill.findings):
+    if bill.lines:
+        parts.rows("bill", ledger_table(bill.lines))
+        parts.download("bill", lambda: ledger_table(bill.lines))
+    for text in (bill.note, *bill.findings):
         st.caption(parts.plain(text))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from steptax.app.charts.job_tables import ledger_table
 from steptax.app.errors import NotFoundError
 from steptax.app.metrics import METRICS
 from steptax.app.views.bill.record import NO_CARD, RecordView
 from steptax.app.views.job.printed import beside
-from steptax.pages import collectives, data, devices, frame, history, parts, said, state
+from steptax.pages import collectives, data, devices, frame, history, job_parts, parts, said, state
 
 _NUMBERS = ("gpu_hours", "spend_usd", "scheduling_ratio", "goodput_ratio")
 
@@ -38,9 +37,4 @@ def _bill(record: RecordView) -> None:
     with st.container(horizontal=True, key="kpis"):
         for name in _NUMBERS:
             parts.number(METRICS[name].title, record.metrics[name], name)
-    parts.section("The whole job, from its allocation on")
-    if record.bill.lines:
-        parts.rows("bill", ledger_table(record.bill.lines))
-        parts.download("bill", lambda: ledger_table(record.bill.lines))
-    for text in (record.bill.note, *record.bill.findings):
-        st.caption(parts.plain(text))
+    job_parts.whole(record.bill)

@@ -50,7 +50,7 @@ def counting(text: str) -> Iterator[None]:
         return
     with _bar(counts=True) as bar:
         task = bar.add_task(text, total=None)
-        with heard_by(lambda done, total: bar.update(task, completed=done, total=total)):
+        with heard_by(lambda far: bar.update(task, completed=far.done, total=far.total)):
             yield
 
 

@@ -5,9 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
-Hear = Callable[[int, int], None]
-"""Called with what is done and how much there is, in jobs."""
+from steptax.app.words import count_text
+
+
+@dataclass(frozen=True)
+class Far:
+    """How many of the jobs are worked out."""
+
+    done: int
+    total: int
+
+    @property
+    def share_ratio(self) -> float:
+        """What is done of all."""
+        return self.done / self.total
+
+    @property
+    def text(self) -> str:
+        """``12 of 41 jobs``."""
+        return f"{self.done:,} of {count_text(self.total, 'job')}"
+
+
+Hear = Callable[[Far], object]
 
 _hear: ContextVar[Hear | None] = ContextVar("hear", default=None)
 
@@ -26,4 +47,4 @@ def come(done: int, total: int) -> None:
     """Say that ``done`` of ``total`` jobs are worked out."""
     hear = _hear.get()
     if hear is not None:
-        hear(done, total)
+        hear(Far(done, total))

@@ -73,6 +73,11 @@ class Coverage:
     stopped: tuple[StoppedRank, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def reports_expected(self) -> int:
+        """Rank rows of the window where none is missing."""
+        return self.steps_total * self.ranks_expected
+
 
 @dataclass(frozen=True)
 class LedgerLine:

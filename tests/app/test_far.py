@@ -42,7 +42,7 @@ def ws(tmp_path: Path) -> Workspace:
 
 def test_each_job_is_told_once_it_is_worked_out(ws: Workspace) -> None:
     heard: list[tuple[int, int]] = []
-    with far.heard_by(lambda done, total: heard.append((done, total))):
+    with far.heard_by(lambda one: heard.append((one.done, one.total))):
         assert len(facts_of(ws, ws.jobs())) == JOBS
         first = list(heard)
         facts_of(ws, ws.jobs())  # they are known now
@@ -91,7 +91,7 @@ def test_a_terminal_has_one_too_and_a_file_nothing(
 
 def test_threads_do_not_hear_of_one_another() -> None:
     heard: list[int] = []
-    with far.heard_by(lambda done, _: heard.append(done)):
+    with far.heard_by(lambda one: heard.append(one.done)):
         thread = threading.Thread(target=far.come, args=(1, 2))
         thread.start()
         thread.join()
