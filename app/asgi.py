@@ -23,10 +23,9 @@ from streamlit import net_util, runtime
 from streamlit.runtime import runtime_util
 
 from steptax.app.access import AccessRules, live_rules, read_rules, read_secret_toml
-from steptax.app.errors import SteptaxError
 from steptax.app.guard import Guard
 from steptax.app.hosts import LOCAL, Hosts, host_of, names_in
-from steptax.app.lake import lake_at
+from steptax.app.lake.health import lake_state
 from steptax.app.logs import configure, secrets_in
 from steptax.app.memory import give_back_what_is_freed, settle
 from steptax.app.orphan import end_with_parent
@@ -59,16 +58,7 @@ configure(_settings.log_format, _settings.log_level, secrets_in(_secret))
 
 
 def _lake_state() -> str:
-    """``ok``, ``empty`` where there is no lake yet, else what is wrong with it."""
-    if not _settings.lake.exists():
-        return "empty"
-    try:
-        lake_at(_settings.lake).commits.all()
-    except SteptaxError as error:
-        return error.kind
-    except OSError as error:
-        return error.strerror or "cannot be read"
-    return "ok"
+    return lake_state(_settings.lake)
 
 
 async def _healthz(request: Request) -> Response:

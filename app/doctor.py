@@ -24,6 +24,7 @@ from steptax.app.errors import SteptaxError, UserError
 from steptax.app.format import format_age
 from steptax.app.lake import Lake, lake_at
 from steptax.app.lake.bucket import url_of
+from steptax.app.lake.folded import fold_number
 from steptax.app.lake.quarantine import FOLDER, segment_damage
 from steptax.app.lake.standing import back_again, lost, sources_in_parts, together
 from steptax.app.schema import TABLES
@@ -290,6 +291,8 @@ def _gone(lake: Lake) -> Iterator[Finding]:
         hint = f"put it back to {lake.root / aside.place} from a backup"
         if one is not None:
             hint = one.hint(lake)
+        elif folder == "commits" and fold_number(entry) is not None:
+            hint = f"put {lake.root / folder} of a backup back beside what is there"
         elif folder == "commits":
             told = sources_in_parts(lake, entry.removesuffix(".json"))
             of = f"ingest again what it stored: {', '.join(told)}" if told else "ingest it again"

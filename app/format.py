@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from statistics import median
 
 from steptax.app.compute.measure import Measure
 from steptax.app.words import count_text
@@ -51,6 +53,23 @@ def format_value(value: float | None, unit: str, *, full: bool = False) -> str:
     return _Scale.of(value, unit, full=full).text(value)
 
 
+def format_alike(values: Sequence[float | None], unit: str) -> tuple[str, ...]:
+    """Values that are read beside each other: spans of time in one unit, that of their middle.
+
+    So ``2.00 s`` stands beside ``45.9 s``, and not ``2,005 ms``. Of any other ``unit`` each as
+    ``format_value`` has it.
+    """
+    known = [abs(value) for value in values if value is not None]
+    if unit not in _US or not known:
+        return tuple(format_value(value, unit) for value in values)
+    like = median(known) or max(known)
+    scales = [None if v is None else _Scale.span(v, unit, full=False, like=like) for v in values]
+    return tuple(
+        UNKNOWN if value is None or scale is None else scale.text(value)
+        for value, scale in zip(values, scales, strict=True)
+    )
+
+
 def format_exact(value: float | None, unit: str) -> str:
     """All digits, two decimals at the least, without the zeros that end them: ``864 GPU-hours``.
 
@@ -82,6 +101,18 @@ def format_interval(measure: Measure, *, full: bool = False) -> str | None:
     if low == high == scale.digits(measure.value):
         return None
     return f"{low}{DASH}{high}" if not low.startswith(MINUS) else f"{low} to {high}"
+
+
+def format_range(measure: Measure) -> str:
+    """Both bounds with their unit, e.g. ``60.2–72.0 %``, for a column beside that of the value.
+
+    Empty where ``format_interval`` has none.
+    """
+    interval = format_interval(measure)
+    if interval is None or measure.value is None:
+        return ""
+    scale = _Scale.of(measure.value, measure.unit, full=False)
+    return f"{scale.before}{interval}{scale.after}"
 
 
 def format_usd(value: Decimal | float | None, *, full: bool = False) -> str:
@@ -142,17 +173,18 @@ class _Scale:
         if unit == "x":
             return cls(1.0, 6 if full else 2, "", "×")
         if unit in _US:
-            return cls._duration(value, unit, full=full)
+            return cls.span(value, unit, full=full, like=value)
         if unit.startswith("USD"):
             return cls._compact(value, "$", unit.removeprefix("USD"), money=True, full=full)
         return cls._compact(value, "", f" {unit}" if unit else "", money=False, full=full)
 
     @classmethod
-    def _duration(cls, value: float, unit: str, *, full: bool) -> _Scale:
+    def span(cls, value: float, unit: str, *, full: bool, like: float) -> _Scale:
+        """How a span of time is written, in the unit that suits ``like``; digits by itself."""
         to_us = _US[unit]
-        size_us = abs(value) * to_us
-        word, size = next((word, size) for least, word, size in _SPANS if size_us >= least)
-        if size_us == 0:  # no size to choose by: keep the unit it came in
+        size_us, like_us = abs(value) * to_us, abs(like) * to_us
+        word, size = next((word, size) for least, word, size in _SPANS if like_us >= least)
+        if like_us == 0:  # no size to choose by: keep the unit it came in
             word, size = ({"us": "µs"}.get(unit, unit), to_us)
         decimals = 6 if full else min(3, _decimals(size_us / size, significant=3))
         return cls(to_us / size, decimals, "", f" {word}")

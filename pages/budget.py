@@ -11,7 +11,7 @@ from steptax.app.charts.budget import budget_figure, days_table, history_table
 from steptax.app.errors import SteptaxError
 from steptax.app.metrics import METRICS
 from steptax.app.views.review.budget import ALL, BudgetView
-from steptax.pages import data, parts, state
+from steptax.pages import fleet_data, parts, state
 
 SCOPE: Final = "scope"
 PERIOD: Final = "period"
@@ -21,7 +21,9 @@ def draw() -> None:
     """The period of the scope that was chosen, and the form."""
     parts.section("Budget and objective")
     with st.container(horizontal=True, key="budget_choice", vertical_alignment="bottom"):
-        scope = st.selectbox("Of", data.budget_scopes(), key=SCOPE, bind="query-params", width=220)
+        scope = st.selectbox(
+            "Of", fleet_data.budget_scopes(), key=SCOPE, bind="query-params", width=220
+        )
         period = st.text_input(
             "Period",
             value=None,
@@ -32,7 +34,7 @@ def draw() -> None:
             width=140,
         )
     try:
-        view = data.budget(scope or ALL, period or None, state.read().price)
+        view = fleet_data.budget(scope or ALL, period or None, state.read().price)
     except SteptaxError as problem:
         parts.error(problem, "budget_problem")
         return
@@ -82,7 +84,7 @@ def _form(view: BudgetView) -> None:
 
 def _set(view: BudgetView, usd: float | None, slo: float | None, who: str, note: str) -> None:
     try:
-        data.set_budget(
+        fleet_data.set_budget(
             scope=view.scope,
             period=view.period.name,
             budget_usd=None if usd is None else Decimal(repr(usd)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from steptax.app.views.compare.load import Part, halves, read_part
+from steptax.app.views.compare.load import Part, halves, part_of
 from steptax.app.views.compare.view import SideBySide, side_by_side
 from steptax.app.views.kept import Latest
 from steptax.app.views.pricing.of_job import price_version
@@ -29,7 +29,7 @@ def start(job_id: str) -> tuple[Part, Part]:
 
 def part(job_id: str, steps: str, where: str) -> Part:
     """What a reader chose; UserError says what is wrong with its steps."""
-    return read_part(f"{job_id}@{steps.strip()}" if steps.strip() else job_id, where)
+    return part_of(job_id, steps.strip(), where)
 
 
 def compared(a: Part, b: Part, price: Decimal | None) -> SideBySide:

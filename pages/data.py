@@ -1,4 +1,4 @@
-"""View models for the pages, shared by all readers.
+"""View models of one job and of the lake for the pages, shared by all readers.
 
 Views are frozen, so one object serves every session. They are kept by what they are made from:
 the lake as its reader sees it, the choices and the version of its data. Of a running job also a
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from steptax.app.access import AccessDeniedError
-from steptax.app.errors import NotFoundError, disk_error
+from steptax.app.errors import NotFoundError
 from steptax.app.settings import Settings, current_settings
 from steptax.app.tabs import paced_s
 from steptax.app.views.alert_list import alert_rows
@@ -34,13 +33,6 @@ from steptax.app.views.devices.view import (
     samples_version,
 )
 from steptax.app.views.far import heard_by
-from steptax.app.views.fleet.bill import fleet_bill
-from steptax.app.views.fleet.bill_models import FleetBill
-from steptax.app.views.fleet.facts import fleet_facts
-from steptax.app.views.fleet.filter import FleetChoices, FleetFilter
-from steptax.app.views.fleet.filter import fleet_choices as fleet_choices_of
-from steptax.app.views.fleet.models import FleetView
-from steptax.app.views.fleet.view import fleet_view
 from steptax.app.views.health import health_view
 from steptax.app.views.health_models import HealthView
 from steptax.app.views.job.detector_score import DetectorScore, detector_score
@@ -53,10 +45,6 @@ from steptax.app.views.kept import Latest
 from steptax.app.views.pricing.of_job import price_version
 from steptax.app.views.reported.models import Reports
 from steptax.app.views.reported.view import job_reports
-from steptax.app.views.review.budget import BudgetView, budget_view, scopes
-from steptax.app.views.review.budget import set_budget as store_budget
-from steptax.app.views.review.executive import days_of, executive_view
-from steptax.app.views.review.executive_models import ExecutiveView
 from steptax.app.views.workspace import Workspace, open_workspace
 from steptax.pages import reader
 from steptax.pages.state import Selection
@@ -84,10 +72,7 @@ QUIET_EVERY_S = 30
 TIMELINE_RANKS = 20
 """Ranks drawn of one step; more do not fit a screen."""
 
-_REVIEW_EVERY_S = 300
 T = TypeVar("T")
-#: Tables that change what a bill of all jobs says, beside those of the jobs themselves.
-_BILLED = ("events", "charges", "charge_states", "prices", "device_samples")
 
 
 #: Of a running job the newest view serves all who watch it; a slow one is made beside them.
@@ -95,13 +80,6 @@ _job_views = Latest[JobView](
     16, lambda view: view.coverage.is_live, LIVE_EVERY_S, rest=2.0, beside=True
 )
 _newest = Latest[NewestStep](16, lambda _: True, NEWEST_EVERY_S)
-#: What is said of all jobs, which change while any of them runs: the newest of each question. What
-#: depends on the clock beside the data (silent sources, error budgets) is five minutes old at most.
-_executive_views = Latest[ExecutiveView](16, lambda _: True, _REVIEW_EVERY_S)
-_fleet_views = Latest[FleetView](32, lambda _: True, _REVIEW_EVERY_S)
-_fleet_choices = Latest[FleetChoices](4, lambda _: True, _REVIEW_EVERY_S)
-_whole_bills = Latest[FleetBill](16, lambda _: True, _REVIEW_EVERY_S)
-_budgets = Latest[BudgetView](16, lambda _: True, _REVIEW_EVERY_S)
 _histories = Latest[HistoryView | None](16)
 _quiets = Latest[QuietFailures](16)
 _timelines = Latest[StepTimeline](32)
@@ -272,100 +250,6 @@ def history(job_id: str, *, is_live: bool) -> HistoryView | None:
     return _histories.get((ws.key, job_id), version, lambda: history_view(ws, job_id))
 
 
-def executive(
-    price: Decimal | None,
-    first: date | None = None,
-    last: date | None = None,
-    compare_to: str = "previous",
-) -> ExecutiveView:
-    """The cost review at ``price`` from ``first`` to ``last``, both days included."""
-    ws = workspace()
-    note = price_note(price)
-    first_us, last_us = days_of(first, last)
-    return _executive_views.get(
-        (ws.key, price, note, first, last, compare_to, ws.lake.version("budgets")),
-        _version(ws),
-        lambda: with_spinner(
-            "Adding up the jobs",
-            lambda: executive_view(
-                ws,
-                price=price,
-                price_note=note,
-                first_us=first_us,
-                last_us=last_us,
-                compare_to=compare_to,
-            ),
-        ),
-    )
-
-
-def fleet_choices() -> FleetChoices:
-    """What the jobs of the fleet can be chosen by."""
-    ws = workspace()
-    version = f"{ws.version()}-{ws.lake.version('events')}"
-    return _fleet_choices.get(ws.key, version, lambda: fleet_choices_of(fleet_facts(ws)))
-
-
-def fleet(price: Decimal | None, only: FleetFilter) -> FleetView:
-    """The fleet at ``price``, of the jobs that are chosen."""
-    ws = workspace()
-    note = price_note(price)
-    return _fleet_views.get(
-        (ws.key, price, note, only, ws.lake.version("budgets")),
-        f"{_version(ws)}-{ws.lake.version('nodes')}",
-        lambda: with_spinner(
-            "Looking at all jobs",
-            lambda: fleet_view(ws, price=price, price_note=note, only=only),
-        ),
-    )
-
-
-def whole_bill(
-    by: str,
-    denominator: str,
-    tz: str,
-    price: Decimal | None,
-    first: date | None = None,
-    last: date | None = None,
-) -> FleetBill:
-    """The whole bill of all jobs by ``by``, from ``first`` to ``last``, both days included."""
-    ws = workspace()
-    return _whole_bills.get(
-        (ws.key, by, denominator, tz, price, first, last),
-        _version(ws),
-        lambda: with_spinner(
-            "Adding up the bills",
-            lambda: fleet_bill(
-                ws, by=by, denominator=denominator, tz=tz, price=price, first=first, last=last
-            ),
-        ),
-    )
-
-
-def budget_scopes() -> list[str]:
-    """What a budget can be of: all, and the teams, projects and clusters of the jobs."""
-    return list(scopes(workspace()))
-
-
-def budget(scope: str, period: str | None, price: Decimal | None) -> BudgetView:
-    """How a scope stands in a period."""
-    ws = workspace()
-    return _budgets.get(
-        (ws.key, scope, period, price, ws.lake.version("budgets")),
-        _version(ws),
-        lambda: budget_view(ws, scope=scope, period=period, price=price),
-    )
-
-
-def set_budget(**entry: Any) -> None:
-    """Store a budget; UserError says what is wrong with it, or that the reader may not."""
-    reader.current().check_budget(str(entry["scope"]))
-    try:
-        store_budget(workspace(), **entry)
-    except OSError as error:
-        raise disk_error(error) or error from error
-
-
 def health() -> HealthView:
     """Sources, rows and rejects, which are of all teams; cheap, and only useful when fresh."""
     return health_view(_managed())
@@ -391,11 +275,6 @@ def _managed() -> Workspace:
             hint="an admin sees them",
         )
     return workspace()
-
-
-def _version(ws: Workspace) -> str:
-    """Changes when what all jobs did, or what of it was paid, may have."""
-    return "-".join([ws.version(), *(ws.lake.version(name) for name in _BILLED)])
 
 
 def with_spinner(text: str, make: Callable[[], T]) -> T:

@@ -19,7 +19,7 @@ from steptax.app.views.fleet import bucket_jobs
 from steptax.app.views.models import LedgerLine
 from steptax.app.views.review.executive_models import ExecutiveView
 from steptax.app.views.review.jobs import ReviewJobs
-from steptax.pages import brief, bucket, budget, data, frame, parts, review, state, whole_bill
+from steptax.pages import brief, bucket, budget, fleet_data, frame, parts, review, state, whole_bill
 from steptax.pages.places import JOB_PAGE
 
 #: Jobs that the page lists.
@@ -33,7 +33,7 @@ _WHOLE, _RECORDED = "all that was paid", "recorded steps"
 def page() -> None:
     """Draw the page from one view."""
     first, last, compare_to = review.period()
-    view = data.executive(state.read().price, first, last, compare_to)
+    view = fleet_data.executive(state.read().price, first, last, compare_to)
     parts.sentence(view.sentence)
     frame.coverage(f"{view.period} · {view.coverage}")
     review.empty(view)
@@ -103,7 +103,7 @@ def _behind(
     """The jobs with most of their time in a bucket."""
     if is_whole:
         _, denominator, tz = whole_bill.chosen()
-        bill = data.whole_bill("job", denominator, tz, state.read().price, first, last)
+        bill = fleet_data.whole_bill("job", denominator, tz, state.read().price, first, last)
         found = bucket_jobs.of_bill(bill, name)
     else:
         assert isinstance(view.jobs, ReviewJobs)
@@ -114,7 +114,7 @@ def _behind(
 def _whole_bill(first: date | None, last: date | None) -> tuple[tuple[LedgerLine, ...], str]:
     """The whole bill of the period as a ledger; what is wrong with it is said further down."""
     try:
-        bill = data.whole_bill(*whole_bill.chosen(), state.read().price, first, last)
+        bill = fleet_data.whole_bill(*whole_bill.chosen(), state.read().price, first, last)
     except SteptaxError:
         return (), ""
     return bill_lines(bill), bill_note(bill)

@@ -28,15 +28,15 @@ from steptax.app.metrics import METRICS
 from steptax.app.views.fleet.bucket_jobs import bin_at_pct, bin_of, bin_text, in_bin
 from steptax.app.views.fleet.models import FleetView
 from steptax.app.words import count_text
-from steptax.pages import brief, bucket, data, fleet_choice, frame, parts, state
+from steptax.pages import brief, bucket, fleet_choice, fleet_data, frame, parts, state
 
 
 def page() -> None:
     """Draw the page from one view."""
     top = st.container()
-    only = fleet_choice.draw(data.fleet_choices())
+    only = fleet_choice.draw(fleet_data.fleet_choices())
     with top:
-        view = data.fleet(state.read().price, only)
+        view = fleet_data.fleet(state.read().price, only)
         parts.sentence(view.sentence)
         frame.coverage(view.coverage)
     fleet_choice.said(view.only)

@@ -17,6 +17,8 @@ from steptax.pages import data, first_run, parts, state
 # keyboard is marked by a shade that few see (2.4.7).
 _STYLE = """
 .st-key-strip [data-testid="stMarkdownContainer"] { margin: 0 0.75rem 0 0 !important; }
+/* What stood for the first job is on the page until all of it is drawn anew. */
+.st-key-strip:has(.st-key-job) .st-key-no_job { display: none; }
 [class*="st-key-fold_"] { display: none; }
 :is(a, button, summary, [role="tab"], [role="radio"], [role="button"]):focus-visible,
 label:has(input:is([type="checkbox"], [type="radio"]):focus-visible) {
@@ -92,19 +94,14 @@ def strip(title: str, choices: Choices) -> bool:
             state.start_with_job(jobs[0])
             # Where it rests the chosen one is enough: fifty thousand ids are a megabyte.
             _job(jobs if choices.job else jobs[:1], rests=not choices.job)
-            with folded("strip", "Window, price" if choices.job else "Price"):
-                _window(rests=not choices.job)
-                _price(rests=not choices.price)
-            if choices.live:
-                st.toggle(
-                    "Live",
-                    value=True,
-                    key=state.LIVE,
-                    bind="query-params",
-                    help="Draw anew while the job runs: the newest step every second, all that is "
-                    f"said of it every {data.LIVE_EVERY_S} s, or {data.BIG_LIVE_EVERY_S} s where "
-                    "there are many ranks; less often while many look.",
-                )
+        elif choices.job:
+            _no_job()
+        # Also before the first job is there: they must not push the page down once it comes.
+        with folded("strip", "Window, price" if choices.job else "Price"):
+            _window(rests=not choices.job)
+            _price(rests=not choices.price)
+        if choices.live:
+            _live()
     has_something = bool(jobs) or not choices.needs_job
     if not has_something and choices.bill_will_do:
         has_something = data.has_bill()
@@ -141,6 +138,25 @@ def _job(jobs: list[str], *, rests: bool = False) -> None:
         disabled=rests,
         placeholder="Job",
         width=340,
+    )
+
+
+def _no_job() -> None:
+    """The place of the choice of a job, which is not in the URL: that may name one to come."""
+    st.selectbox(
+        "Job", (), index=None, key="no_job", disabled=True, placeholder="none yet", width=340
+    )
+
+
+def _live() -> None:
+    st.toggle(
+        "Live",
+        value=True,
+        key=state.LIVE,
+        bind="query-params",
+        help="Draw anew while the job runs: the newest step every second, all that is said of it "
+        f"every {data.LIVE_EVERY_S} s, or {data.BIG_LIVE_EVERY_S} s where there are many ranks; "
+        "less often while many look.",
     )
 
 

@@ -14,7 +14,7 @@ from steptax.app.charts.fleet_tables import (
     stored_table,
 )
 from steptax.app.charts.tables import records_table
-from steptax.pages import data, frame, parts
+from steptax.pages import cause_list, data, frame, parts
 
 
 def page() -> None:
@@ -63,7 +63,8 @@ def _score() -> None:
             parts.rows("score_groups", score_groups_table(score))
         st.caption(
             "Jobs with faults of every kind, made by steptax.benchmarks.product.faults; the other "
-            "two detectors saw the same jobs. docs/causes.md has the rules."
+            "two detectors saw the same jobs. "
+            f"[The rules]({cause_list.ALL})"
         )
 
 

@@ -39,9 +39,20 @@ def draw(job_id: str, *, is_live: bool) -> None:
         with right:
             parts.rows("history_ranks", history_table(view), height=360)
             parts.download("history_ranks", lambda: history_table(view))
+        told = "Step time and the longest work of any rank over the whole job."
+        spread = view.spread
+        if spread is not None:
+            st.caption(parts.plain(spread.sentence))
+            told = f"{told} {spread.sentence}"
         parts.figure(
             "history_steps",
-            step_figure(view.series, parts.palette(), unit=unit),
+            step_figure(
+                view.series,
+                parts.palette(),
+                unit=unit,
+                spread_of="" if spread is None else spread.of_what,
+                error_ratio=None if spread is None else spread.error_ratio,
+            ),
             lambda: series_table(view.series, unit),
-            alt="Step time and the longest work of any rank over the whole job.",
+            alt=told,
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
 
-from steptax.app.charts.card import card_fields, value_text
+from steptax.app.charts.card import CAUSE_FIELD, Field, card_fields, named_cause, value_text
 from steptax.app.charts.job_tables import ledger_table
 from steptax.app.charts.waterfall import units_of, waterfall_figure
 from steptax.app.metrics import METRICS
@@ -12,7 +14,7 @@ from steptax.app.report.links import job_link
 from steptax.app.views.job.card_text import card_as_text
 from steptax.app.views.job.models import JobView
 from steptax.app.views.models import Bill
-from steptax.pages import brief, data, parts, said, state
+from steptax.pages import brief, cause_list, data, parts, said, state
 from steptax.pages.drawn import drawn
 
 _NUMBERS = (
@@ -34,7 +36,7 @@ _OF_WINDOW = {"gpu_hours": "window_gpu_hours", "spend_usd": "window_usd"}
 def card(view: JobView) -> None:
     """The straggler card, and its text."""
     with st.container(key="card", border=True):
-        parts.card(card_fields(view))
+        parts.card(_explained(view))
         with st.expander("Copy as text", icon=":material/content_copy:"):
             st.code(
                 card_as_text(view, link=_link(view), lake=data.lake_told()),
@@ -42,6 +44,15 @@ def card(view: JobView) -> None:
                 wrap_lines=True,
             )
         said.others(view)
+
+
+def _explained(view: JobView) -> list[Field]:
+    """The lines of the card; a cause that is named leads to how it is."""
+    cause = named_cause(view)
+    return [
+        replace(one, link=cause_list.address(cause)) if cause and one.key == CAUSE_FIELD else one
+        for one in card_fields(view)
+    ]
 
 
 def _link(view: JobView) -> str:

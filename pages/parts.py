@@ -161,7 +161,7 @@ def unit_choice(units: Sequence[Unit]) -> Unit:
 
 
 def card(fields: Sequence[Field]) -> None:
-    """Labelled lines; the formula of a number is on hover."""
+    """Labelled lines; the formula of a number is on hover, a text may lead to what explains it."""
     lines = []
     for before, field in zip((None, *fields), fields, strict=False):
         # Several lines of one kind share their label.
@@ -169,9 +169,11 @@ def card(fields: Sequence[Field]) -> None:
         about = f' title="{html.escape(field.help)}"' if field.help else ""
         missing = " missing" if field.is_missing else ""
         detail = f" <small>{html.escape(field.detail)}</small>" if field.detail else ""
+        text = html.escape(field.text)
+        if field.link:
+            text = f'<a href="{html.escape(field.link)}">{text}</a>'
         lines.append(
-            f"<dt{about}>{label}</dt>"
-            f'<dd class="v-{field.key}{missing}">{html.escape(field.text)}{detail}</dd>'
+            f'<dt{about}>{label}</dt><dd class="v-{field.key}{missing}">{text}{detail}</dd>'
         )
     st.html(f'<style>{_CARD_STYLE}</style><dl class="steptax-card">{"".join(lines)}</dl>')
 

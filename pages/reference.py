@@ -7,7 +7,7 @@ import streamlit as st
 from steptax.app.charts.reference_tables import reference_table
 from steptax.app.reference import STUDIES, ReferenceFigure, Study
 from steptax.app.reference_figures import reference_figures
-from steptax.pages import parts
+from steptax.pages import cause_list, parts
 
 _SENTENCE = (
     "Two studies of stragglers disagree because their clusters differ: compare your own with the "
@@ -16,7 +16,7 @@ _SENTENCE = (
 
 
 def page() -> None:
-    """Draw the straggler studies side by side, then the others, then everything as a file."""
+    """Draw the straggler studies side by side, the others, their file; then the causes."""
     figures = reference_figures()
     parts.sentence(_SENTENCE)
     st.caption(
@@ -31,6 +31,7 @@ def page() -> None:
         if not study.is_straggler_study:
             _study(study, figures)
     parts.below("reference", lambda: reference_table(figures))
+    cause_list.draw()
 
 
 def _study(study: Study, figures: tuple[ReferenceFigure, ...]) -> None:

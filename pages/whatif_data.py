@@ -25,7 +25,13 @@ def inputs(chosen: Selection, job_id: str) -> JobInputs:
         version,
         lambda: data.with_spinner(
             "Reading the job",
-            lambda: job_inputs(ws, job_id, last_steps=chosen.last_steps, price=chosen.price),
+            lambda: job_inputs(
+                ws,
+                job_id,
+                last_steps=chosen.last_steps,
+                price=chosen.price,
+                price_note=data.price_note(chosen.price),
+            ),
         ),
     )
     if not trace_data.has_operations(job_id):

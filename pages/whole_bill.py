@@ -22,7 +22,7 @@ from steptax.app.errors import SteptaxError
 from steptax.app.metrics import METRICS
 from steptax.app.views.fleet.bill_models import DENOMINATORS, LEVELS, FleetBill
 from steptax.app.words import count_text
-from steptax.pages import data, parts, state
+from steptax.pages import fleet_data, parts, state
 
 #: What stands above the whole bill: goodput, its factors, and what they hide.
 BILL_NUMBERS = (
@@ -46,7 +46,7 @@ def draw(first: date | None = None, last: date | None = None) -> None:
         denominator = _choice("Percentages of", DENOMINATORS, state.DENOMINATOR)
         tz = _zone(disabled=by not in ("month", "day"))
     try:
-        bill = data.whole_bill(by, denominator, tz, state.read().price, first, last)
+        bill = fleet_data.whole_bill(by, denominator, tz, state.read().price, first, last)
     except SteptaxError as problem:
         parts.error(problem)
         return
@@ -107,7 +107,8 @@ def _zone(*, disabled: bool) -> str:
         key=state.ZONE,
         bind="query-params",
         disabled=disabled,
-        help="Matters where the bill is added up by month or by day.",
+        help="Matters where the bill is added up by month or by day. All else on the page is in "
+        "days of UTC.",
         width=220,
     )
     return chosen or "UTC"

@@ -6,7 +6,7 @@ import streamlit as st
 
 from steptax.app.views.job.causes import FINDINGS_TITLE, finding_details, findings_note
 from steptax.app.views.job.models import JobView
-from steptax.pages import parts
+from steptax.pages import cause_list, parts
 
 #: Findings that the page lists; the command prints all.
 LISTED = 8
@@ -20,6 +20,9 @@ def draw(view: JobView) -> None:
     for place, row in enumerate(view.findings[:LISTED]):
         with st.container(key=f"finding_{place}", border=True):
             st.markdown(f"**{parts.plain(row.sentence)}**")
-            lines = (f"*{title}*: {parts.plain(text)}" for title, text in finding_details(row))
+            lines = [f"*{title}*: {parts.plain(text)}" for title, text in finding_details(row)]
+            if row.cause.cause is not None:
+                lines.append(f"[How this cause is named]({cause_list.address(row.cause.cause)})")
             st.caption("  \n".join(lines))
-    st.caption(parts.plain(findings_note(len(view.findings), LISTED)))
+    note = parts.plain(findings_note(len(view.findings), LISTED))
+    st.caption(f"{note} [All causes and their thresholds]({cause_list.ALL})")

@@ -7,9 +7,11 @@ from itertools import accumulate
 
 import plotly.graph_objects as go
 
-from steptax.app.charts.style import blank
+from steptax.app.charts.style import blank, day_axis
 from steptax.app.charts.tables import Column, Table, table
-from steptax.app.format import format_measure, format_usd
+from steptax.app.compute.measure import Measure
+from steptax.app.compute.spend.budget import Day
+from steptax.app.format import format_measure, format_range, format_usd
 from steptax.app.theme import BLUE, ORANGE, Palette
 from steptax.app.views.review.budget import BudgetView, changes, standing
 
@@ -44,11 +46,8 @@ def budget_figure(view: BudgetView, palette: Palette) -> go.Figure:
         )
     figure.update_layout(hovermode="closest", dragmode=False)
     first, last = view.period.first, view.period.last
-    figure.update_xaxes(
-        type="date",
-        range=[str(first), str(last + timedelta(days=1))],
-        fixedrange=True,
-    )
+    after = last + timedelta(days=1)
+    day_axis(figure, (after - first).days, range=[str(first), str(after)])
     figure.update_yaxes(title={"text": "USD"}, rangemode="tozero", fixedrange=True)
     return figure
 
@@ -77,14 +76,21 @@ def _heading(figure: go.Figure, view: BudgetView, day: str, spent: float) -> Non
     )
 
 
+def _goodput(day: Day) -> Measure:
+    if day.goodput_ratio is None:
+        return Measure.missing("ratio", "it is not known of this day")
+    return Measure(day.goodput_ratio, "ratio", day.low_ratio, day.high_ratio)
+
+
 def days_table(view: BudgetView) -> Table:
     """Cost and goodput of each day."""
     columns = (
         Column("day", "day", "text"),
         Column("usd", "cost", "usd"),
         Column("goodput_ratio", "goodput", "ratio"),
+        Column("goodput_ratio_range", "goodput, interval", "text"),
     )
-    rows = [[str(d.day), d.usd, d.goodput_ratio] for d in view.days]
+    rows = [[str(d.day), d.usd, d.goodput_ratio, format_range(_goodput(d))] for d in view.days]
     return table(columns, rows, sum_of={"usd": "USD"})
 
 

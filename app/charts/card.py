@@ -11,11 +11,15 @@ from steptax.app.views.job.models import NO_GROUP, Card, JobView
 from steptax.app.views.pricing.given import price_brief
 
 _LISTED = 6
+CAUSE_FIELD = "probable_cause"
 
 
 @dataclass(frozen=True)
 class Field:
-    """One line of the card. ``detail`` is said smaller; ``is_missing`` makes ``text`` a reason."""
+    """One line of the card. ``detail`` is said smaller; ``is_missing`` makes ``text`` a reason.
+
+    ``link`` leads to the page that explains ``text``.
+    """
 
     key: str
     label: str
@@ -23,6 +27,7 @@ class Field:
     detail: str = ""
     help: str | None = None
     is_missing: bool = False
+    link: str | None = None
 
 
 def card_fields(view: JobView) -> tuple[Field, ...]:
@@ -81,7 +86,7 @@ def card_fields(view: JobView) -> tuple[Field, ...]:
             "of the slow steps",
         ),
         *_since(card),
-        Field("probable_cause", cause, card.probable_cause),
+        Field(CAUSE_FIELD, cause, card.probable_cause),
         *(Field("evidence_for", seen, text) for text in card.evidence_for),
         *(Field("evidence_against", "against it", text) for text in card.evidence_against),
         *(Field("would_settle", "would settle it", text) for text in card.would_settle),
@@ -90,6 +95,13 @@ def card_fields(view: JobView) -> tuple[Field, ...]:
         Field("level", "evidence", card.level, card.estimate_note or ""),
     ]
     return tuple(fields)
+
+
+def named_cause(view: JobView) -> str | None:
+    """Id of the cause that the card says; None where it names none."""
+    said = view.card.probable_cause
+    told = (finding.cause for finding in view.findings)
+    return next((one.cause for one in told if one.cause and one.sentence == said), None)
 
 
 def value_text(measure: Measure, title: str = "") -> str:

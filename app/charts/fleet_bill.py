@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from steptax.app.charts.style import MAX_POINTS, blank, pattern
 from steptax.app.charts.tables import Column, Table, table, total_text
 from steptax.app.compute.bill.buckets import BUCKETS, OPEN
-from steptax.app.format import format_share, format_value
+from steptax.app.format import format_range, format_share, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.theme import BLUE, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Palette
 from steptax.app.views.fleet.bill_models import FleetBill, FleetGroup
@@ -25,6 +25,9 @@ BillUnit = Literal["cost", "%", "GPU-hours"]
 MAX_BARS = 20
 _S_PER_HOUR = 3600.0
 _PERIODS = ("month", "day")
+#: Ratios that time of which nobody knows what happened may have belonged to.
+_WITH_RANGE = ("scheduling_ratio", "ettr_ratio", "goodput_ratio", "effective_mfu_ratio")
+_RANGE_HELP = "time of which nobody knows what happened may have belonged to it, or not"
 NUMBER_HELP = (
     "where on the way of a paid GPU-second: 0 held by no job, 1 to 3 before the steps, 4 to 6 "
     "between them, 7 to 13 within them; several at once where nothing tells them apart"
@@ -204,15 +207,7 @@ def groups_table(view: FleetBill, most: int | None = None) -> Table:
         Column("gpu_hours", "GPU-hours", "number"),
         Column("gpu_hours_share", "of all", "ratio"),
         Column("cost", f"cost, {view.currency}" if view.currency else "cost", _cost_kind(view)),
-        *(
-            Column(
-                name,
-                METRICS[name].title,
-                "ratio" if METRICS[name].unit == "ratio" else "number",
-                METRICS[name].formula,
-            )
-            for name in factors
-        ),
+        *(column for name in factors for column in _factor_columns(name)),
         Column("note", "note", "text"),
     )
     rows = [
@@ -222,12 +217,42 @@ def groups_table(view: FleetBill, most: int | None = None) -> Table:
             group.gpu_hours,
             group.gpu_hours_share,
             group.cost,
-            *(group.metrics[name].value for name in factors),
-            f"cost {group.cost_note}" if group.cost_note else "",
+            *(cell for name in factors for cell in _factor_cells(name, group)),
+            _group_note(group),
         )
         for group in view.groups[: len(view.groups) if most is None else most]
     ]
     return Table(columns, tuple(rows), _totals(view), f"ratios of {view.denominator_text}")
+
+
+def _factor_columns(name: str) -> list[Column]:
+    """The column of a factor, and that of its interval where time nobody explained may add to it.
+
+    They are there whether or not a group has one: the row of the total has the same columns.
+    """
+    metric = METRICS[name]
+    kind: Literal["ratio", "number"] = "ratio" if metric.unit == "ratio" else "number"
+    found = [Column(name, metric.title, kind, metric.formula)]
+    if name in _WITH_RANGE:
+        found.append(Column(range_key(name), f"{metric.title}, interval", "text", _RANGE_HELP))
+    return found
+
+
+def _factor_cells(name: str, group: FleetGroup) -> list[object]:
+    measure = group.metrics[name]
+    return [measure.value, *([format_range(measure)] if name in _WITH_RANGE else [])]
+
+
+def range_key(name: str) -> str:
+    """The key of the column with the interval of ``name``."""
+    return f"{name}_range"
+
+
+def _group_note(group: FleetGroup) -> str:
+    """Why a cost or the goodput is not known."""
+    goodput = group.metrics["goodput_ratio"]
+    said = [f"cost {group.cost_note}"] if group.cost_note else []
+    return "; ".join([*said, *([f"goodput: {goodput.reason}"] if goodput.reason else [])])
 
 
 def _totals(view: FleetBill) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from steptax.app.compute.fleet.slow import Spread
 from steptax.app.compute.fleet.states import GroupRow
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.spend.burn import FAST, SLOW
-from steptax.app.format import format_count, format_value
+from steptax.app.format import format_count, format_range, format_value
 from steptax.app.views.fleet.models import Capacity, FleetView, Places
 from steptax.app.views.review.burn_words import burn_note, error_budget_text, hours_text
 from steptax.app.words import count_text
@@ -330,6 +330,7 @@ def burn_table(view: FleetView) -> Table:
         Column("period", "period", "text"),
         Column("goodput_slo_ratio", "objective", "ratio"),
         Column("goodput_ratio", "goodput", "ratio"),
+        Column("goodput_ratio_range", "goodput, interval", "text"),
         *(
             Column(
                 f"burn_{window.hours}h",
@@ -351,6 +352,7 @@ def burn_table(view: FleetView) -> Table:
             row.period,
             row.goodput_slo_ratio,
             row.goodput.value,
+            format_range(row.goodput),
             *(one.rate.value for one in row.burns),
             row.week_burn.value,
             ", ".join(hours_text(one.window.hours) for one in row.burns if one.rings) or "none",

@@ -7,8 +7,9 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from steptax.app.charts.style import blank
+from steptax.app.charts.style import blank, day_axis
 from steptax.app.charts.tables import Column, Kind, Table, table
+from steptax.app.charts.times import in_unit, time_unit
 from steptax.app.charts.whatif import swings_figure
 from steptax.app.compute.bench.compare import Status
 from steptax.app.compute.bench.public_scores import ScalePoint
@@ -29,10 +30,10 @@ _KINDS: dict[str, Kind] = {
 _TIME = "result_min"
 #: Results that take longer are told in hours, as in sentences.
 _HOURS_FROM_MIN = 120.0
+_STEP = "step_ms"
 _UNITS = {
     "speedup": "×",
     "delivered_pflops": "PFLOP/s",
-    "step_ms": "ms",
     "gpu_hours_per_result": "",
     "energy_kwh": "kWh",
 }
@@ -42,8 +43,6 @@ _BADGES = {
     "published": (BLUE, "diamond"),
     "spec": (ORANGE, "square"),
 }
-#: Days up to which each has a mark of its own on an axis.
-_FEW_DAYS, _DAY_MS = 7, 86_400_000
 _LINES = (BLUE, ORANGE, VERMILLION, SKY, GREEN)
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
@@ -52,14 +51,15 @@ def options_table(view: Procurement) -> Table:
     """One line per option, best cost first; the ends of each cost are in the file."""
     names = view.columns
     unit, per_min = _time_unit(view.options)
-    units = _UNITS | {_TIME: unit}
+    of_step = time_unit([o.measures[_STEP].value for o in view.options if _STEP in o.measures])
+    units = _UNITS | {_TIME: unit, _STEP: of_step}
     columns = (
         # Price and cost beside the name, also on a telephone.
         Column("name", "option", "text", width_px=170),
         Column("usd_per_gpu_hour", "$/GPU-hour", "usd"),
         *(
             Column(
-                f"result_{unit}" if name == _TIME else name,
+                {_TIME: f"result_{unit}", _STEP: f"step_{of_step}"}.get(name, name),
                 COLUMN_TITLES[name] + (f", {units[name]}" if units.get(name) else ""),
                 _KINDS.get(name, "number"),
             )
@@ -73,7 +73,7 @@ def options_table(view: Procurement) -> Table:
         Column("source", "source", "text", width_px=420),
         Column("notes", "notes", "text", width_px=420),
     )
-    rows = [_row(option, names, per_min) for option in view.options]
+    rows = [_row(option, names, per_min, of_step) for option in view.options]
     return table(columns, rows, note=view.caveat)
 
 
@@ -83,14 +83,15 @@ def _time_unit(options: Sequence[Option]) -> tuple[str, float]:
     return ("h", 1 / 60) if known and median(known) >= _HOURS_FROM_MIN else ("min", 1.0)
 
 
-def _row(option: Option, names: Sequence[str], per_min: float) -> list[object]:
+def _row(option: Option, names: Sequence[str], per_min: float, of_step: str) -> list[object]:
     cost = option.measures["usd_per_result"]
+    factors = {_TIME: per_min, _STEP: in_unit(1.0, of_step)}
     return [
         option.name,
         None if option.price is None else float(option.price),
         *(
-            _times(option.measures[name].value, per_min)
-            if name == _TIME
+            _times(option.measures[name].value, factors[name])
+            if name in factors
             else option.measures[name].value
             for name in names
         ),
@@ -285,10 +286,7 @@ def history_figure(points: Sequence[PricePoint], palette: Palette) -> go.Figure:
             )
         )
     figure.update_layout(hovermode="closest", dragmode=False)
-    figure.update_xaxes(fixedrange=True, type="date", tickformat="%Y-%m-%d")
-    if len({point.observed_on for point in points}) <= _FEW_DAYS:
-        # Else the axis has a mark every few hours, each with the name of its day.
-        figure.update_xaxes(dtick=_DAY_MS)
+    day_axis(figure, len({point.observed_on for point in points}))
     figure.update_yaxes(
         title={"text": "median, $ per GPU-hour"}, rangemode="tozero", fixedrange=True
     )

@@ -7,9 +7,9 @@ from datetime import date, timedelta
 
 import plotly.graph_objects as go
 
-from steptax.app.charts.style import blank, pattern
+from steptax.app.charts.style import DAY_MS, blank, day_axis, pattern
 from steptax.app.charts.tables import Column, Table, table
-from steptax.app.format import format_measure, format_usd, format_value
+from steptax.app.format import format_measure, format_range, format_usd, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.theme import BLUE, ORANGE, Palette
 from steptax.app.views.fleet.bucket_jobs import BucketJob
@@ -22,7 +22,7 @@ from steptax.app.views.review.models import (
     WeekRow,
 )
 
-_WEEK_MS = 7 * 86_400_000
+_WEEK_MS = 7 * DAY_MS
 #: Names of weeks on the axis, about.
 _WEEK_TICKS = 8
 _WEEK_FIGURES = (
@@ -109,7 +109,7 @@ def weeks_figure(weeks: Sequence[WeekRow], palette: Palette) -> go.Figure:
     figure.update_layout(hovermode="closest", dragmode=False, bargap=0.2)
     every = max(1, round(len(days) / _WEEK_TICKS))
     ticks = {"tickmode": "linear", "tick0": days[0], "dtick": every * _WEEK_MS}  # on Mondays
-    figure.update_xaxes(type="date", range=[str(first), str(last)], fixedrange=True, **ticks)
+    day_axis(figure, (last - first).days, range=[str(first), str(last)], **ticks)
     # Room above the highest bar, of which the range of its own choosing leaves none.
     highest = max(
         (value for trace in figure.data if trace.yaxis != "y2" for value in trace.y if value),
@@ -154,6 +154,7 @@ def weeks_table(weeks: Sequence[WeekRow]) -> Table:
             )
             for name in _WEEK_FIGURES
         ),
+        Column("goodput_ratio_range", "Goodput, interval", "text"),
         Column("budget_usd", "budget", "usd"),
     )
     rows = [
@@ -161,6 +162,7 @@ def weeks_table(weeks: Sequence[WeekRow]) -> Table:
             week.first_day,
             week.days,
             *(week.figures[name].value for name in _WEEK_FIGURES),
+            format_range(week.figures["goodput_ratio"]),
             week.budget_usd,
         ]
         for week in weeks

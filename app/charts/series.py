@@ -9,16 +9,30 @@ import plotly.graph_objects as go
 
 from steptax.app.charts.style import MAX_POINTS, blank
 from steptax.app.charts.times import in_unit
+from steptax.app.format import format_value
 from steptax.app.theme import BLUE, ORANGE, PURPLE, VERMILLION, Palette
 from steptax.app.views.job.models import FloatArray, IntArray, Series
 
 _LINES = 4
+_BAND = "rgba(0,114,178,0.14)"
+"""Between median and 95th percentile: blue, and what lies under it still shows."""
 
 
 def step_figure(
-    series: Series, palette: Palette, *, chosen_step: int | None = None, unit: str = "ms"
+    series: Series,
+    palette: Palette,
+    *,
+    chosen_step: int | None = None,
+    unit: str = "ms",
+    spread_of: str = "",
+    error_ratio: float | None = None,
 ) -> go.Figure:
-    """Step time with the median, 95th percentile and maximum of the ranks' work."""
+    """Step time with the median, 95th percentile and maximum of the ranks' work.
+
+    ``error_ratio`` is how far median and 95th percentile may be from the exact ones, and
+    ``spread_of`` says what they are of where that is not the step alone; both are said on hovering,
+    and the band between the two is filled.
+    """
     keep = spikes(series, MAX_POINTS // _LINES)
     steps = series.steps[keep]
     figure = blank(280, legend=True)
@@ -34,6 +48,9 @@ def step_figure(
         if np.isnan(shown).all():
             continue
         is_max = values is series.work_max_ms
+        is_spread = error_ratio is not None and name in ("median", "95 %")
+        exact = f" ± {format_value(error_ratio, 'ratio')}{spread_of}" if is_spread else ""
+        is_band = is_spread and name == "median" and figure.data[-1].name == "95 %"
         said = name if values is series.duration_ms else f"{name} rank's work"
         figure.add_trace(
             go.Scatter(
@@ -42,9 +59,11 @@ def step_figure(
                 name=name,
                 mode="lines",
                 line={"color": colour, "dash": dash, "width": width},
+                fill="tonexty" if is_band else None,
+                fillcolor=_BAND if is_band else None,
                 customdata=slowest.astype(np.int32) if is_max else None,
                 hovertemplate=f"{said} %{{y:,.4~r}} {unit}"
-                + (" (rank %{customdata})" if is_max else "")
+                + (" (rank %{customdata})" if is_max else exact)
                 + "<extra></extra>",
             )
         )

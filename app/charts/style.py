@@ -29,6 +29,12 @@ LIVE_BYTES = 250_000
 """Size of one figure that is redrawn every two seconds. At ten times that a browser falls behind
 the server, and both grow without bound."""
 
+DAY_FORMAT = "%Y-%m-%d"
+"""How an axis writes a day. Plotly's own way, ``Nov 1`` over ``2026``, is used nowhere else."""
+
+FEW_DAYS, DAY_MS = 7, 86_400_000
+"""So few days get a tick each: else an axis marks every few hours with the name of its day."""
+
 PAGE_BYTES = 4_000_000
 """Size of one figure that is drawn once."""
 
@@ -59,6 +65,18 @@ def blank(height_px: int, *, legend: bool = False) -> go.Figure:
             "xaxis": axis,
             "yaxis": axis,
         }
+    )
+
+
+def day_axis(figure: go.Figure, days: int, **more: Any) -> None:
+    """Make x an axis of ``days`` days, each written as in tables and sentences: 2026-11-30.
+
+    ``more`` goes to the axis as it is.
+    """
+    if days <= FEW_DAYS:
+        more = {"dtick": DAY_MS, **more}
+    figure.update_xaxes(
+        type="date", tickformat=DAY_FORMAT, hoverformat=DAY_FORMAT, fixedrange=True, **more
     )
 
 

@@ -130,9 +130,10 @@ def _weeks(view: ExecutiveView) -> None:
 
 
 def _under_its_head(measure: Measure) -> str:
-    """A value in a column whose heading has the unit already."""
-    unit = "" if measure.unit == "GPU-hours" else measure.unit
-    return format_value(measure.value, unit)
+    """A value with its interval, in a column whose heading has the unit already."""
+    if measure.unit == "GPU-hours" or measure.value is None:
+        return format_value(measure.value, "")
+    return format_measure(measure)
 
 
 def _showback(

@@ -17,8 +17,15 @@ from steptax.app.commands.options import (
     price_of,
 )
 from steptax.app.commands.output import console, print_wide, show, table_of
+from steptax.app.compute.measure import Measure
 from steptax.app.errors import UserError
-from steptax.app.format import format_count, format_hours, format_share, format_value
+from steptax.app.format import (
+    format_count,
+    format_hours,
+    format_interval,
+    format_share,
+    format_value,
+)
 from steptax.app.views.bill.rules import amounts_of, read_rules, with_options
 from steptax.app.views.fleet.bill import fleet_bill
 from steptax.app.views.fleet.bill_models import (
@@ -168,7 +175,7 @@ def _print_groups(view: FleetBill, total: FleetGroup) -> None:
             format_hours(group.gpu_hours),
             format_share(group.gpu_hours_share),
             *([cost_text(group.cost, view.currency)] if total.cost is not None else []),
-            *(format_value(group.metrics[name].value, unit) for name, _, unit in factors),
+            *(_factor(group.metrics[name], unit) for name, _, unit in factors),
         ]
         for group in shown
     ]
@@ -187,6 +194,13 @@ def _print_groups(view: FleetBill, total: FleetGroup) -> None:
             said.setdefault(text, []).append(title)
     for text, titles in said.items():
         console.print(f"{', '.join(titles)}: {text}")
+
+
+def _factor(measure: Measure, unit: str) -> str:
+    """A value with its interval; the unit of GPU-hours stands in the heading."""
+    text = format_value(measure.value, unit)
+    interval = format_interval(measure)
+    return text if interval is None else f"{text} ({interval})"
 
 
 def _print_buckets(view: FleetBill, total: FleetGroup) -> None:

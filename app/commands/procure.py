@@ -12,7 +12,14 @@ import typer
 from steptax.app.commands.options import JsonFlag, LakeFlag, PriceFlag, lake_root, price_of
 from steptax.app.commands.output import console, print_wide, show, table_of
 from steptax.app.errors import UserError
-from steptax.app.format import UNKNOWN, format_count, format_measure, format_usd, format_value
+from steptax.app.format import (
+    UNKNOWN,
+    format_alike,
+    format_count,
+    format_measure,
+    format_usd,
+    format_value,
+)
 from steptax.app.views.pricing.offers import OfferFilter, device_named, load_offers, price_history
 from steptax.app.views.procurement.models import Option, Procurement
 from steptax.app.views.procurement.public_results import (
@@ -187,14 +194,15 @@ def _print(view: Procurement) -> None:
     console.print(view.sentence)
     shown = view.columns[:_SHOWN]
     names = ("option", "$/GPU-hour", *(COLUMN_TITLES[name] for name in shown), "rests on")
+    columns = [_column(view.options, name) for name in shown]
     rows = [
         (
             f"{'* ' if option.on_frontier else '  '}{option.name}",
             UNKNOWN if option.price is None else format_usd(option.price),
-            *(_cell(option, name) for name in shown),
+            *(column[place] for column in columns),
             option.badge,
         )
-        for option in view.options
+        for place, option in enumerate(view.options)
     ]
     print_wide(table_of(f"{view.work}; a result is {view.result}; {view.offers}", names, rows))
     console.print("* no other option is both cheaper and faster")
@@ -218,10 +226,9 @@ def _notes_of_options(options: Sequence[Option]) -> list[str]:
     return said
 
 
-def _cell(option: Option, name: str) -> str:
-    measure = option.measures[name]
-    if measure.value is None:
-        return UNKNOWN
+def _column(options: Sequence[Option], name: str) -> tuple[str, ...]:
+    """One measure of all options, spans of time in one unit."""
+    measures = [option.measures[name] for option in options]
     if name in _WITH_BAND:
-        return format_measure(measure)
-    return format_value(measure.value, measure.unit)
+        return tuple(UNKNOWN if m.value is None else format_measure(m) for m in measures)
+    return format_alike([m.value for m in measures], measures[0].unit) if measures else ()

@@ -174,7 +174,7 @@ def _print(view: ProfileView, top: int) -> None:
     for found in known[:_RANKS] if top else ():
         _print_kernels(found, top)
     if top and len(known) > _RANKS:
-        console.print(f"... kernels of {len(known) - _RANKS} more ranks: --json prints all")
+        console.print(f"... kernels of {len(known) - _RANKS:,} more ranks: --json prints all")
     for found in view.ranks:
         if found.reason is not None:
             console.print(f"{found.label}: {found.reason}")

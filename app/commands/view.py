@@ -61,6 +61,8 @@ from steptax.app.words import count_text
 S_PER_HOUR = 3600.0
 #: Lines of a table of jobs in a terminal.
 LISTED_JOBS = 50
+#: Ranks of a list of all ranks of a job that JSON has unless all are asked for: the worst ones.
+JSON_RANKS = 50
 
 
 def register(app: typer.Typer) -> None:
@@ -143,6 +145,9 @@ def job_command(
     ] = None,
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
+    full: Annotated[
+        bool, typer.Option("--full", help=f"with --json: all ranks, not the worst {JSON_RANKS}")
+    ] = False,
 ) -> None:
     """The straggler card, the metrics, the ledger and the coverage of one job."""
     ws = open_workspace(lake_root(lake))
@@ -168,11 +173,11 @@ def job_command(
         "findings": [vars(row) for row in view.findings],
         "no_findings": view.no_findings,
         "ranks": [vars(row) for row in view.ranks],
-        "blame": vars(view.blame),
+        "blame": _with_worst(vars(view.blame), full=full),
         "comparison": {
             "ideals": [vars(row) for row in view.comparison.ideals],
             "falcon": vars(view.comparison.falcon),
-            "nvrx": vars(view.comparison.nvrx),
+            "nvrx": _with_worst(vars(view.comparison.nvrx), full=full),
         },
         "learning": vars(learned),
         "reports": reports_json(view.reports, view.beside),
@@ -180,18 +185,33 @@ def job_command(
         "history": _history_json(history),
     }
 
+    short = [name for name, told in _by_rank(data) if told["rows_left_out"]]
+    lists = f"the worst {JSON_RANKS} ranks alone are in {' and '.join(short)}: --full prints all"
+
     def text() -> None:
         _print_job(view, learned)
         if history is not None:
             console.print(f"\n{history.sentence}")
+            if history.spread is not None:
+                console.print(history.spread.sentence)
         _print_collectives(job_id, data["collectives"])
 
     show(
         data,
         as_json=as_json,
         text=text,
-        warnings=view.coverage.warnings,
+        warnings=(*view.coverage.warnings, *((lists,) if short and as_json else ())),
     )
+
+
+def _with_worst(told: dict[str, Any], *, full: bool) -> dict[str, Any]:
+    """A list of ``rows`` by rank, worst first, cut to a length that is read; how many it lacks."""
+    rows = told["rows"] if full else told["rows"][:JSON_RANKS]
+    return told | {"rows": rows, "rows_left_out": len(told["rows"]) - len(rows)}
+
+
+def _by_rank(data: dict[str, Any]) -> tuple[tuple[str, dict[str, Any]], ...]:
+    return (("blame", data["blame"]), ("comparison.nvrx", data["comparison"]["nvrx"]))
 
 
 def _history_json(history: HistoryView | None) -> dict[str, Any] | None:
@@ -200,7 +220,8 @@ def _history_json(history: HistoryView | None) -> dict[str, Any] | None:
         return None
     names = ("sentence", "steps", "rows", "block_steps", "unit")
     told = {name: getattr(history, name) for name in names}
-    return told | {"ranks": [vars(row) for row in history.ranks]}
+    spread = None if history.spread is None else vars(history.spread)
+    return told | {"spread": spread, "ranks": [vars(row) for row in history.ranks]}
 
 
 def _bill_json(bill: Bill) -> dict[str, Any]:
@@ -337,7 +358,11 @@ def executive_command(
     lake: LakeFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """The cost review: what was spent, what became useful work, what to fix first."""
+    """The cost review: what was spent, what became useful work, what to fix first.
+
+    Its days and weeks are those of UTC, as on the page. The whole bill by day or month of another
+    zone: steptax ledger --by month --tz Europe/Berlin.
+    """
     first_us, last_us = days_of(read_day(first, "--from"), read_day(last, "--to"))
     ws = open_workspace(lake_root(lake), teams=teams or None, bill_rules=bill_rules)
     with counting("Analysing the steps of jobs"):

@@ -23,7 +23,7 @@ def spoken_list(items: Sequence[object], limit: int = 6) -> str:
     """``0, 1 and 2``, or the first ones ``and 4 more``."""
     words = [str(item) for item in items]
     if len(words) > limit:
-        words = [*words[:limit], f"{len(words) - limit} more"]
+        words = [*words[:limit], f"{len(words) - limit:,} more"]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 

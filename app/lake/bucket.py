@@ -1,7 +1,8 @@
 """An object store as a lake needs it: list, read, write whole, write if absent, delete.
 
 An object appears when it was written to its last byte, and an object that was written is listed and
-read by everybody from then on (S3 promises both). So nothing is renamed here.
+read by everybody from then on (S3 promises both). So nothing is renamed here. What the store
+refuses is raised as ``store_errors.told`` says it: a bucket that is gone is not an empty one.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 from steptax.app.errors import UserError, install_hint
+from steptax.app.lake.store_errors import explained, told
 
+#: Objects that are on their way into the store at once, and bytes of them: the client holds each
+#: whole. A larger one goes alone.
+AT_ONCE, AT_ONCE_BYTES = 8, 64 * 2**20
 #: A URL, also as ``pathlib`` writes it, which folds the slashes of ``s3://bucket``.
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+(?P<rest>[^/].*?)/*")
 
@@ -32,7 +38,8 @@ class Bucket:
         from fsspec.core import url_to_fs
 
         try:
-            self._files, root = url_to_fs(url, use_listings_cache=False)
+            with told(url):
+                self._files, root = url_to_fs(url, use_listings_cache=False)
         except (ImportError, ValueError) as error:
             raise UserError(
                 f"what reads {url.partition('://')[0]}:// is not known or not installed",
@@ -41,6 +48,9 @@ class Bucket:
             ) from error
         self.url = url
         self._root = str(root).rstrip("/")
+        # It would ask for the size of each object first: twice the requests, and an answer without
+        # a body, which does not say why it is refused.
+        self._whole = {"max_concurrency": 1} if url.startswith(("s3://", "s3a://")) else {}
 
     def names(self, folder: str) -> list[str]:
         """Names of the objects directly in ``folder``, sorted; none where there are none."""
@@ -53,16 +63,17 @@ class Bucket:
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
         """The content of objects, by name; those that are gone are left out."""
         paths = {self._path(name): name for name in names}
-        found: Mapping[str, Any] = (
-            self._files.cat(list(paths), on_error="return") if len(paths) else {}
-        )
         bodies = {}
-        for path, body in found.items():
-            if isinstance(body, FileNotFoundError):
-                continue
-            if isinstance(body, BaseException):
-                raise body
-            bodies[paths[path]] = bytes(body)
+        with told(self.url):
+            found: Mapping[str, Any] = (
+                self._files.cat(list(paths), on_error="return", **self._whole) if paths else {}
+            )
+            for path, body in found.items():
+                if isinstance(body, FileNotFoundError) and explained(body, self.url) is None:
+                    continue
+                if isinstance(body, BaseException):
+                    raise body
+                bodies[paths[path]] = bytes(body)
         return bodies
 
     def fetch(self, files: Mapping[str, Path]) -> None:
@@ -74,9 +85,10 @@ class Bucket:
         for folder in {to.parent for to in files.values()}:
             folder.mkdir(parents=True, exist_ok=True)
         try:
-            self._files.get(
-                [self._path(name) for name in temporary], [str(to) for to in temporary.values()]
-            )
+            with told(self.url):
+                self._files.get(
+                    [self._path(name) for name in temporary], [str(to) for to in temporary.values()]
+                )
             for name, to in files.items():
                 temporary[name].replace(to)
         finally:
@@ -84,18 +96,44 @@ class Bucket:
                 path.unlink(missing_ok=True)
 
     def put(self, files: Mapping[str, Path]) -> None:
-        """Copy local files into objects; each appears when it is there whole."""
-        for name, path in files.items():
+        """Copy local files into objects, several at once; each appears when it is there whole.
+
+        All of them are there when this returns. Where one fails none is begun after it, and those
+        that are on their way are waited for: the first error is raised.
+        """
+        left = [(name, path, path.stat().st_size) for name, path in files.items()]
+        if len(left) == 1:
+            self._put_one(*left[0][:2])
+            return
+        running: dict[Future[None], int] = {}
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="steptax-put") as pool:
+            try:
+                for name, path, size in left:
+                    while running and (
+                        len(running) >= AT_ONCE or sum(running.values()) + size > AT_ONCE_BYTES
+                    ):
+                        _settle(running)
+                    running[pool.submit(self._put_one, name, path)] = size
+                while running:
+                    _settle(running)
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def _put_one(self, name: str, path: Path) -> None:
+        with told(self.url):
             self._files.put_file(os.fspath(path), self._path(name))
 
     def write(self, name: str, data: bytes) -> None:
         """Write one object, in the place of what it held."""
-        self._files.pipe_file(self._path(name), data)
+        with told(self.url):
+            self._files.pipe_file(self._path(name), data)
 
     def create(self, name: str, data: bytes) -> bool:
         """Write one object unless there is one of that name; False where there was."""
         try:
-            self._files.pipe_file(self._path(name), data, mode="create")
+            with told(self.url):
+                self._files.pipe_file(self._path(name), data, mode="create")
         except FileExistsError:
             return False
         return True
@@ -103,11 +141,13 @@ class Bucket:
     def delete(self, names: Iterable[str]) -> None:
         """Remove objects."""
         if paths := [self._path(name) for name in names]:
-            self._files.rm(paths)
+            with told(self.url):
+                self._files.rm(paths)
 
     def _entries(self, folder: str) -> list[tuple[str, str]]:
         try:
-            found = self._files.ls(self._path(folder), detail=True)
+            with told(self.url):
+                found = self._files.ls(self._path(folder), detail=True)
         except FileNotFoundError:
             return []
         names = ((str(e["name"]).rstrip("/").rpartition("/")[2], str(e["type"])) for e in found)
@@ -115,3 +155,12 @@ class Bucket:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+
+def _settle(running: dict[Future[None], int]) -> None:
+    """Wait for one of ``running`` at least, and take what is done out; raises what it raised."""
+    done, _ = wait(running, return_when=FIRST_COMPLETED)
+    for one in done:
+        del running[one]
+    for one in done:
+        one.result()

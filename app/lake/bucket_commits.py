@@ -5,44 +5,53 @@ store the same input at once the second adds nothing. Compactions must not overl
 there twice: they are numbered, ``commits/compact-00000007.json``, and the store takes each number
 once. Who reads the numbers before planning a merge and finds the next one taken was overtaken, and
 merges nothing.
+
+Records of merges are folded and removed, so a number may be free again. It stays spent: the fold
+tells which names it stands for, and a record of such a name, which somebody wrote who had slept for
+hours, is no record. A store lists names in their order, ``fold-`` after ``compact-``: who does not
+see a record that was removed sees the fold that came before its removal.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
 from steptax.app.lake.bucket import Bucket
-from steptax.app.lake.commits import Commit, CommitLog, Overtaken, body_of, commit_of
+from steptax.app.lake.commits import LOOKS, Commit, CommitLog, Overtaken, Seen, body_of, commit_of
+from steptax.app.lake.folded import fold_name, fold_number
 
 FOLDER = "commits"
 _NUMBERED = re.compile(r"compact-(\d{8})\.json")
 
 
 class BucketCommits(CommitLog):
-    """The records in a bucket, read again when what was read is older than ``fresh_s``."""
+    """The records in a bucket, read again when what was read is older than ``fresh_s``.
 
-    def __init__(self, bucket: Bucket, *, fresh_s: float) -> None:
-        super().__init__(Path(FOLDER))
+    Below ``copies`` lie the runs of the fold on this machine.
+    """
+
+    def __init__(self, bucket: Bucket, copies: Path, *, fresh_s: float) -> None:
+        super().__init__(copies / FOLDER)
         self._bucket = bucket
         self._fresh_s = fresh_s
         self._lock = Lock()
         self._read_at = -1e9
-        self._names: frozenset[str] = frozenset()
         self._next: int | None = None
         self.generation = 0
         """Changes whenever there are other records than before."""
 
-    def all(self) -> dict[str, Commit]:
-        """Every commit by id, as of at most ``fresh_s`` ago."""
+    def look(self) -> Seen:
+        """The log as of at most ``fresh_s`` ago."""
         with self._lock:
             if time.monotonic() - self._read_at > self._fresh_s:
                 self._refresh()
-            return {c.id: c for name, c in self._known.items() if name in self._names}
+            return self._seen
 
     def get(self, commit_id: str) -> Commit | None:
         """The commit ``commit_id``, as of now; None where there is none that can be read."""
@@ -65,14 +74,17 @@ class BucketCommits(CommitLog):
             name = f"compact-{self._next:08d}.json"
             if not self._bucket.create(f"{FOLDER}/{name}", data):
                 raise Overtaken(name)
+            if self._is_spent(name):
+                raise Overtaken(name)
             self._next += 1
         elif not self._bucket.create(f"{FOLDER}/{name}", data):
             if self.get(commit.id) is not None:
                 raise Overtaken(name)
             self._bucket.write(f"{FOLDER}/{name}", data)  # what is there cannot be read
         with self._lock:
-            self._known[name] = commit
-            self._names |= {name}
+            seen = self._seen
+            names = tuple(sorted({*(seen.names or ()), name}))
+            self._seen = Seen(names, {**seen.records, name: commit}, seen.folded)
             self.generation += 1
 
     @contextmanager
@@ -80,24 +92,75 @@ class BucketCommits(CommitLog):
         """Take the next number, before anything is planned; always True."""
         with self._lock:
             self._refresh()
-            taken = [int(m[1]) for name in self._names if (m := _NUMBERED.fullmatch(name))]
-        self._next = max(taken, default=-1) + 1
+            seen = self._seen
+        self.refuse_damaged_fold()
+        taken = [int(m[1]) for name in seen.names or () if (m := _NUMBERED.fullmatch(name))]
+        self._next = max(max(taken, default=-1) + 1, seen.folded.next_number)
         try:
             yield True
         finally:
             self._next = None
 
+    # -- folding, within ``compacting`` ------------------------------------------------------
+
+    def listed(self) -> list[str]:
+        """Names of all files of the log, as of now."""
+        with self._lock:
+            self._refresh()
+            return [*(self._seen.names or ())]
+
+    def write_run(self, name: str, data: bytes) -> Path:
+        """Store a run of spent names; where its copy lies on this machine."""
+        path = super().write_run(name, data)
+        self._bucket.write(f"{FOLDER}/{name}", data)
+        return path
+
+    def write_fold(self, number: int, body: bytes) -> None:
+        """Make a fold true; Overtaken where there is one of its number."""
+        if not self._bucket.create(f"{FOLDER}/{fold_name(number)}", body):
+            raise Overtaken(fold_name(number))
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files of the log that a fold stands for, or that no fold rests on."""
+        gone = [*names]
+        with contextlib.suppress(FileNotFoundError):  # another machine was at it
+            self._bucket.delete([f"{FOLDER}/{name}" for name in gone])
+        super().remove(gone)
+
+    def next_number(self, folded: Iterable[str]) -> int:
+        """What the number of a merge is at least, after one that stands for ``folded``."""
+        taken = (int(m[1]) + 1 for name in folded if (m := _NUMBERED.fullmatch(name)))
+        return max(taken, default=0)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def _is_spent(self, name: str) -> bool:
+        """Whether a fold stands for a record that was written just now: its name was free again."""
+        with self._lock:
+            self._refresh()
+            return bool(self._seen.folded.spent([f"{FOLDER}/{name}"]))
+
     def _refresh(self) -> None:
         began = time.monotonic()
-        names = frozenset(n for n in self._bucket.names(FOLDER) if n.endswith(".json"))
-        new = [f"{FOLDER}/{name}" for name in sorted(names - self._known.keys())]
-        known = {name: commit for name, commit in self._known.items() if name in names}
-        for path, body in self._bucket.read(new).items():
-            name = path.removeprefix(f"{FOLDER}/")
-            if (commit := self._parsed(name, body)) is not None:
-                known[name] = commit
-        self._known = known
-        if names != self._names:
-            self._names = names
+        seen = self._seen
+        for _ in range(LOOKS):
+            names = tuple(self._bucket.names(FOLDER))
+            found = self._read(names)
+            folds = [n for n in names if fold_number(n) is not None]
+            if not folds or found.folded.number == fold_number(folds[-1]):
+                break  # else it went while it was read, or it is damaged
+        self._seen = found
+        if found.names != seen.names:
             self.generation += 1
         self._read_at = began
+
+    def _bodies(self, names: Iterable[str]) -> dict[str, bytes]:
+        bodies = self._bucket.read([f"{FOLDER}/{name}" for name in sorted(names)])
+        return {path.removeprefix(f"{FOLDER}/"): body for path, body in bodies.items()}
+
+    def _fetched(self, runs: Iterable[str]) -> dict[str, Path]:
+        """Where copies of runs lie on this machine, each as long as it is: they never change."""
+        paths = {name: self.folder / name for name in runs}
+        missing = {f"{FOLDER}/{n}": path for n, path in paths.items() if not path.exists()}
+        self._bucket.fetch(missing)
+        return paths

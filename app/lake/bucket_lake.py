@@ -26,12 +26,12 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from steptax.app.errors import NotFoundError, UserError
+from steptax.app.errors import NotFoundError
 from steptax.app.lake.bucket import Bucket
 from steptax.app.lake.bucket_commits import BucketCommits
 from steptax.app.lake.commits import Commit
 from steptax.app.lake.files import write_whole
-from steptax.app.lake.lake import FORMAT, Lake
+from steptax.app.lake.lake import FOLDED_FORMAT, FORMAT, Lake
 from steptax.app.lake.listing import Listing
 from steptax.app.lake.look import look_again
 from steptax.app.lake.quarantine import SetAside, damaged
@@ -111,23 +111,14 @@ class BucketLake(Lake):
             )
         write_whole(copies / _MARKER, marker or orjson.dumps({"format": FORMAT}))
         super().__init__(copies)
-        commits = BucketCommits(self.bucket, fresh_s=fresh_s)
+        commits = BucketCommits(self.bucket, copies, fresh_s=fresh_s)
         self.commits = commits
         self._remote = BucketListing(self.bucket, copies, commits, fresh_s)
         self._listing = self._remote
         self._refetched: set[Path] = set()
 
     def _marker(self) -> bytes | None:
-        try:
-            return self.bucket.read([_MARKER]).get(_MARKER)
-        except Exception as error:  # every store has its own
-            said = str(error).split("\n")[0] or type(error).__name__
-            raise UserError(
-                f"the store cannot be read: {said}",
-                where=self.url,
-                hint="credentials and region of the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE); "
-                "AWS_ENDPOINT_URL for a store that is not Amazon's",
-            ) from error
+        return self.bucket.read([_MARKER]).get(_MARKER)
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -188,6 +179,12 @@ class BucketLake(Lake):
         added = {name: self.root / name for name in commit.adds}
         self.bucket.put(added)
         super().commit(commit)
+
+    def mark_folded(self) -> None:
+        """Have versions that know no folds refuse this lake; before its log is folded first."""
+        if not self.commits.folded.number:
+            self.bucket.write(_MARKER, orjson.dumps({"format": FOLDED_FORMAT}))
+        super().mark_folded()
 
     def discard(self, names: Iterable[str]) -> list[str]:
         """Remove replaced segments; those that were still there."""

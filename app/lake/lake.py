@@ -1,11 +1,12 @@
 """A lake: one folder that any number of collectors append to and any number of readers read.
 
-    LAKE.json                                    format version
+    LAKE.json                                    format version: 2 once its log was folded, before 1
     tables/<table>/job=<job id>/<segment>        tables that are partitioned by job
     tables/<table>/<segment>                     the others
     rollups/<name>-<version>/...                 sums of big segments (see ``rollups``)
     quarantine/...                               damaged files (see ``quarantine``)
     commits/<id>.json                            ingests and compactions (see ``commits``)
+    commits/fold-<number>.json                   what old ones of them come to (see ``folded``)
     live/job=<job id>/rank-000003.json           heartbeats, replaced in place
     live/job=<job id>/beats-<sender>.json        those of many ranks that came over a network
     locks/<number>.lock                          held while an import becomes visible
@@ -52,6 +53,8 @@ from steptax.app.lake.segments import (
 from steptax.app.schema import TABLES, Table, table
 
 FORMAT = 1
+#: Of a lake whose log was folded: versions that know no folds would not see what was merged.
+FOLDED_FORMAT = 2
 _NO_END = 2**63 - 1
 
 
@@ -86,12 +89,13 @@ class Lake:
         self.commits: CommitLog = CommitLog(self.root / "commits")
         self._listing = Listing()
         self._passed_over: dict[Path, SetAside] = {}
+        self._written_again: set[str] = set()
         marker = self.root / "LAKE.json"
         if marker.exists():
             found = _format_of(marker)
-            if found != FORMAT:
+            if found not in (FORMAT, FOLDED_FORMAT):
                 raise InputError(
-                    f"lake format {found} where {FORMAT} was expected",
+                    f"lake format {found} where {FORMAT} or {FOLDED_FORMAT} was expected",
                     where=str(marker),
                     hint="use the version of Steptax that wrote it, or a newer one",
                 )
@@ -174,6 +178,8 @@ class Lake:
                     if commit is None or place not in commit.added:
                         continue
                 if place in removed:
+                    if parsed.commit_id is None and removed.get(place) is None:
+                        self._written_again.add(place)
                     continue
                 last = parsed.last
                 if by_time and not last:  # its name is of before names told moments
@@ -265,6 +271,19 @@ class Lake:
         look_again()
         roll_up(self.root, name, written)
         return written
+
+    def written_again(self) -> list[str]:
+        """Live segments that were listed since this was asked, and that only a fold says are spent.
+
+        They are not seen. A sender that did not hear of its success may have written them again.
+        """
+        found, self._written_again = self._written_again, set()
+        return sorted(found)
+
+    def mark_folded(self) -> None:
+        """Have versions that know no folds refuse this lake; before its log is folded first."""
+        if not self.commits.folded.number:
+            write_whole(self.root / "LAKE.json", orjson.dumps({"format": FOLDED_FORMAT}))
 
     def is_there(self, path: Path) -> bool:
         """Whether a file that a commit names can be read."""

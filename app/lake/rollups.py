@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,28 +58,44 @@ def rollup_path(root: Path, rollup: Rollup, level: str, segment: Path) -> Path:
     return root / "rollups" / f"{rollup.name}-{rollup.version}" / level / place
 
 
-def made(rollup: Rollup, rows: pa.Table | Path, levels: Sequence[str] = ()) -> dict[str, pa.Table]:
-    """``levels`` (none: every one) of ``rows``, of a table or of a segment's file."""
+@contextlib.contextmanager
+def _database() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database in memory. To open one takes as long as to sum up 200,000 rows."""
     connection = duckdb.connect(config={"autoinstall_known_extensions": False})
     try:
         # In a process without a script of its own it would draw into the output.
         connection.execute("SET enable_progress_bar = false")
-        if isinstance(rows, Path):
-            path = str(rows).replace("'", "''")
-            source = f"read_parquet('{path}', hive_partitioning = false)"
-        else:
-            connection.register("_rows", rows)
-            source = "_rows"
-        found: dict[str, pa.Table] = {}
-        for level in levels or rollup.levels:
-            sql = (rollup.merged_sql if found else rollup.made_sql)(level, source)
-            found[level] = connection.sql(f"{sql} ORDER BY ALL").to_arrow_table()
-            # What is coarser is made of what is finer.
-            source = f"_{level}"
-            connection.register(source, found[level])
-        return found
+        yield connection
     finally:
         connection.close()
+
+
+def made(rollup: Rollup, rows: pa.Table | Path, levels: Sequence[str] = ()) -> dict[str, pa.Table]:
+    """``levels`` (none: every one) of ``rows``, of a table or of a segment's file."""
+    with _database() as connection:
+        return _made(connection, rollup, rows, levels)
+
+
+def _made(
+    connection: duckdb.DuckDBPyConnection,
+    rollup: Rollup,
+    rows: pa.Table | Path,
+    levels: Sequence[str],
+) -> dict[str, pa.Table]:
+    if isinstance(rows, Path):
+        path = str(rows).replace("'", "''")
+        source = f"read_parquet('{path}', hive_partitioning = false)"
+    else:
+        connection.register("_rows", rows)
+        source = "_rows"
+    found: dict[str, pa.Table] = {}
+    for level in levels or rollup.levels:
+        sql = (rollup.merged_sql if found else rollup.made_sql)(level, source)
+        found[level] = connection.sql(f"{sql} ORDER BY ALL").to_arrow_table()
+        # What is coarser is made of what is finer.
+        source = f"_{level}"
+        connection.register(source, found[level])
+    return found
 
 
 def lacking(root: Path, rollup: Rollup, segments: Iterable[Segment]) -> list[Path]:
@@ -103,15 +120,17 @@ def roll_up(root: Path, name: str, segments: Iterable[Path]) -> int:
     roll-up, which readers then make for themselves.
     """
     count = 0
-    for rollup in of_table(name):
-        for segment in segments:
+    with contextlib.ExitStack() as opened:
+        connection: duckdb.DuckDBPyConnection | None = None
+        for rollup, segment in itertools.product(of_table(name), segments):
             paths = {level: rollup_path(root, rollup, level, segment) for level in rollup.levels}
             if all(path.exists() for path in paths.values()):
                 continue
             if pq.read_metadata(segment).num_rows < ROLLED_ROWS:
                 continue
+            connection = connection or opened.enter_context(_database())
             with contextlib.suppress(OSError):
-                for level, rows in _of_file(rollup, segment).items():
+                for level, rows in _of_file(connection, rollup, segment).items():
                     write_rollup(paths[level], rows)
                 count += 1
     return count
@@ -127,7 +146,10 @@ def parts_of(root: Path, rollup: Rollup, level: str, segments: Sequence[Segment]
     stored = {segment: path for segment, path in paths.items() if path.exists()}
     spec = table(rollup.table)
     # What could not be stored is summed up one by one: together it may be more than memory holds.
-    fresh = [_of_file(rollup, path, [level])[level] for path in paths if path not in stored]
+    fresh = []
+    for path in (path for path in paths if path not in stored):
+        with _database() as connection:
+            fresh.append(_of_file(connection, rollup, path, [level])[level])
     small = [read_segment(spec, s) for s in segments if s.path not in paths]
     if small:
         fresh.append(made(rollup, pa.concat_tables(small), [level])[level])
@@ -170,14 +192,10 @@ def added_up(rollup: Rollup, level: str, stored: Sequence[Path], width: int) -> 
 
 def _add_up(rollup: Rollup, level: str, parts: Sequence[Path], width: int, path: Path) -> None:
     listed = ", ".join("'" + str(part).replace("'", "''") + "'" for part in parts)
-    connection = duckdb.connect(config={"autoinstall_known_extensions": False})
-    try:
-        connection.execute("SET enable_progress_bar = false")
+    with _database() as connection:
         source = f"read_parquet([{listed}], hive_partitioning = false)"
         sql = f"{rollup.merged_sql(level, source, width)} ORDER BY ALL"
         write_rollup(path, connection.sql(sql).to_arrow_table())
-    finally:
-        connection.close()
 
 
 def forget(root: Path, name: str, segment: Path) -> None:
@@ -219,13 +237,18 @@ def nothing(rollup: Rollup, level: str) -> pa.Table:
     return made(rollup, table(rollup.table).arrow.empty_table(), [level])[level]
 
 
-def _of_file(rollup: Rollup, segment: Path, levels: Sequence[str] = ()) -> dict[str, pa.Table]:
+def _of_file(
+    connection: duckdb.DuckDBPyConnection,
+    rollup: Rollup,
+    segment: Path,
+    levels: Sequence[str] = (),
+) -> dict[str, pa.Table]:
     try:
-        return made(rollup, segment, levels)
+        return _made(connection, rollup, segment, levels)
     except duckdb.BinderException:  # written before a column was added to its table
         spec = table(rollup.table)
         whole = read_segment(spec, Segment(spec.name, None, segment, 0, 0, 0))
-        return made(rollup, whole, levels)
+        return _made(connection, rollup, whole, levels)
 
 
 def write_rollup(path: Path, rows: pa.Table) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from steptax.app.lake.commits import RETAIN, Commit, again_id
+from steptax.app.lake.folded import LIVE
 from steptax.app.lake.lake import Lake
 from steptax.app.lake.segments import Segment, parse_name, read_segment
 from steptax.app.schema import table
@@ -149,9 +150,9 @@ def lost(lake: Lake, folder: str = "") -> list[Lost]:
     losses = []
     for place in gone:
         inputs: dict[str, Commit] = {}
-        live = 0
         commit = added_by[place]
-        for name in _sources(place, brought):
+        sources, live = _sources(place, brought)
+        for name in sources:
             told = parse_name(name.rpartition("/")[2])
             # Its record may have been damaged and written anew since: what it found it left out.
             source = brought.get(name) or found.get((told and told.commit_id) or "")
@@ -165,7 +166,7 @@ def lost(lake: Lake, folder: str = "") -> list[Lost]:
             if name in lost_of[first] or (name not in brought and place in lost_of[first]):
                 inputs[first] = chains[first][0]
         undo = None
-        is_merge = commit.kind == "compact" and lake.url is None
+        is_merge = commit.kind == "compact" and lake.url is None and LIVE not in commit.detail
         if is_merge and len(lake.holding(commit.removes)) == len(commit.removes):
             undo = f"commits/{commit.id}.json"
         parsed = parse_name(place.rpartition("/")[2])
@@ -307,17 +308,22 @@ def _ends(place: str, replaced: Mapping[str, Commit]) -> list[str]:
     return ends
 
 
-def _sources(place: str, brought: Mapping[str, Commit]) -> list[str]:
-    """The segments of imports, and live ones, that were merged into ``place``; it, if none were."""
+def _sources(place: str, brought: Mapping[str, Commit]) -> tuple[list[str], int]:
+    """The segments of imports, and live ones, that were merged into ``place``; it, if none were.
+
+    And how many live ones more, of which a fold tells no names.
+    """
     sources, todo = [], [place]
+    live = 0
     while todo:
         name = todo.pop()
         commit = brought.get(name)
         if commit is not None and commit.kind == "compact":
             todo.extend(commit.removes)
+            live += int(commit.detail.get(LIVE, 0))
         elif commit is None or commit.kind != RETAIN:
             sources.append(name)
-    return sources
+    return sources, live
 
 
 def _command(commit: Commit) -> str:

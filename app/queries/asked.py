@@ -11,6 +11,7 @@ import pyarrow as pa
 from steptax.app.lake import Lake, Segment
 from steptax.app.lake.kept import kept_parts
 from steptax.app.lake.segments import order_column
+from steptax.app.queries.arrays import Columns
 from steptax.app.queries.texts import PARTS, SPANS, Query, query
 from steptax.app.schema import table
 from steptax.app.schema.rollups import LEVELS
@@ -41,6 +42,15 @@ class Engine(Protocol):
         ``first_step`` and ``last_step`` leave out segments that hold no such step, and the
         parameters ``first_us`` and ``last_us`` samples of other moments; a query that must filter
         exactly says so in its text.
+        """
+
+    def arrays(
+        self, name: str, *, job_id: str, first_step: int | None = None, last_step: int | None = None
+    ) -> Columns:
+        """The rows of query ``name``, of which all columns are numbers, as columns for numpy.
+
+        One that is null throughout is left out; one with nulls is in float64, and NaN there. Of
+        very many rows they take a fraction of what ``run`` takes.
         """
 
     def roll_up(self) -> int:

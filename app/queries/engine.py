@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -13,11 +14,15 @@ from steptax.app.errors import IntegrityError
 from steptax.app.lake import Lake, Segment
 from steptax.app.lake.look import look_again
 from steptax.app.lake.rollups import added_up, forget_damaged, lacking, nothing, parts_of, roll_up
+from steptax.app.queries.arrays import ROWS_AT_ONCE, Columns, gathered
 from steptax.app.queries.asked import Asked
 from steptax.app.queries.database import Database
 from steptax.app.schema import Table, table
 from steptax.app.schema.rollup import Rollup
 from steptax.app.schema.rollups import LEVELS, ROLLUPS
+
+#: What is made of the rows of an answer.
+Answer = TypeVar("Answer")
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
 _DUCK_TYPES = {
@@ -49,12 +54,33 @@ class DuckEngine:
     ) -> pa.Table:
         """Run query ``name``: see ``Engine``."""
         asked = Asked.of(name, job_id, first_step, last_step, parameters, jobs)
+        return self._answered(asked, lambda found: found.to_arrow_table())
 
-        def answer(*, older: bool) -> pa.Table:
+    def arrays(
+        self, name: str, *, job_id: str, first_step: int | None = None, last_step: int | None = None
+    ) -> Columns:
+        """Columns of the rows of query ``name``: see ``Engine``."""
+        asked = Asked.of(name, job_id, first_step, last_step, {}, None)
+        segments = (s for t in asked.query.tables for s in asked.segments(self.lake, t))
+        most_rows = sum(segment.rows for segment in segments)
+
+        def taken(found: duckdb.DuckDBPyRelation) -> Columns:
+            reader = found.to_arrow_reader(ROWS_AT_ONCE)
+            return gathered(reader.schema, reader, most_rows)
+
+        return self._answered(asked, taken)
+
+    def _answered(self, asked: Asked, taken: Callable[[duckdb.DuckDBPyRelation], Answer]) -> Answer:
+        """What ``taken`` makes of the rows that are asked for."""
+
+        def answer(*, older: bool) -> Answer:
             relations: dict[str, str] = {}
             fresh: dict[str, pa.Table] = {}
+            read_again: set[str] = set()
             for t in asked.query.tables:
                 segments = asked.segments(self.lake, t)
+                if not table(t).latest_wins and all(s.is_parquet for s in segments):
+                    read_again.add(t)
                 relations[t] = self._seen(table(t), segments, older=older, named=fresh)
             for relation, level in asked.levels.items():
                 rollup = LEVELS[level]
@@ -72,14 +98,17 @@ class DuckEngine:
                 )
                 if rows is not None:
                     fresh[f"_fresh_{level}"] = rows
-            views = [f"{t} AS (SELECT * FROM {own})" for t, own in relations.items()]
+            # Whatever a question names twice DuckDB would hold in memory; reading a few columns of
+            # Parquet files twice takes less.
+            again = {t: " NOT MATERIALIZED" if t in read_again else "" for t in relations}
+            views = [f"{t} AS{again[t]} (SELECT * FROM {own})" for t, own in relations.items()]
             text = _PARAMETER.sub(r"$\1", _prepend(views, asked.query.text))
             with self._database.cursor() as cursor:
                 for relation, rows in fresh.items():
                     cursor.register(relation, rows)
-                return cursor.sql(text, params=dict(asked.values)).to_arrow_table()
+                return taken(cursor.sql(text, params=dict(asked.values)))
 
-        def tried() -> pa.Table:
+        def tried() -> Answer:
             try:
                 return answer(older=False)
             except (duckdb.BinderException, duckdb.InvalidInputException):

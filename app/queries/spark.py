@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from steptax.app.errors import UserError, install_hint
 from steptax.app.lake import Lake, Segment
-from steptax.app.lake.rollups import is_rolled, lacking, roll_up, rollup_path
+from steptax.app.lake.rollups import added_up, is_rolled, lacking, roll_up, rollup_path
+from steptax.app.queries.arrays import Columns, arrays_of
 from steptax.app.queries.asked import Asked
 from steptax.app.schema import Table, table
 from steptax.app.schema.rollups import LEVELS, ROLLUPS
@@ -106,6 +107,12 @@ class SparkEngine:
         # It would print every error as JSON, with its stack, before we can say it in words.
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
+    def arrays(
+        self, name: str, *, job_id: str, first_step: int | None = None, last_step: int | None = None
+    ) -> Columns:
+        """Columns of the rows of query ``name``: see ``Engine``."""
+        return arrays_of(self.run(name, job_id=job_id, first_step=first_step, last_step=last_step))
+
     def run(
         self,
         name: str,
@@ -117,7 +124,10 @@ class SparkEngine:
         **parameters: object,
     ) -> pa.Table:
         """Run query ``name``: see ``Engine``."""
-        asked = Asked.of(name, job_id, first_step, last_step, parameters, jobs)
+        return self.frame(Asked.of(name, job_id, first_step, last_step, parameters, jobs)).toArrow()
+
+    def frame(self, asked: Asked) -> DataFrame:
+        """What is asked, not yet run: it names the files that it will read (``inputFiles``)."""
         session = self._session.newSession()
         for setting, value in _DIALECT.items():
             session.conf.set(setting, value)
@@ -128,13 +138,13 @@ class SparkEngine:
         for relation, level in asked.levels.items():
             segments = asked.rolled_segments(self.lake, level, here=False)
             kept = asked.kept(self.lake, level, here=False)
-            stored = self._level(session, level, segments, kept)
+            stored = self._level(session, level, segments, kept, asked.span(relation))
             if relation == level:
                 stored.createOrReplaceTempView(f"_parts_of_{level}")
                 stored = session.sql(LEVELS[level].merged_sql(level, f"_parts_of_{level}"))
             stored.createOrReplaceTempView(relation)
         values = {key: _plain(value) for key, value in asked.values.items()}
-        return session.sql(asked.query.text, args=values).toArrow()
+        return session.sql(asked.query.text, args=values)
 
     def roll_up(self) -> int:
         """Store the roll-ups that segments lack: see ``Engine``.
@@ -204,11 +214,13 @@ class SparkEngine:
         level: str,
         segments: Sequence[Segment],
         kept: Sequence[Segment],
+        span: int | None,
     ) -> DataFrame:
         """A level as it is stored, and what Spark sums up of all other segments, unmerged.
 
         What is stored sums up all rows; a reader who may see some of them gets sums of those.
-        ``kept`` are parts whose segments are gone.
+        ``kept`` are parts whose segments are gone. Parts of one ``span`` of steps are read as the
+        file that adds them up, so that of a long job not a row per rank and segment is read.
         """
         rollup = LEVELS[level]
         spec = table(rollup.table)
@@ -227,7 +239,10 @@ class SparkEngine:
         gone = [] if self.lake.seen(rollup.table) is not None else [part.path for part in kept]
         if not stored and not gone:
             return fresh
-        files = session.read.parquet(*spark_names(self.lake, [*gone, *stored.values()]))
+        whole: Sequence[Path] = list(stored.values())
+        if span is not None:
+            whole = added_up(rollup, level, whole, span)
+        files = session.read.parquet(*spark_names(self.lake, [*gone, *whole]))
         return files.select(*rollup.columns).unionAll(fresh)
 
 

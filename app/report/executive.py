@@ -19,6 +19,7 @@ from steptax.app.charts.fleet_bill import (
     groups_table,
     invoices_table,
     not_billed_table,
+    range_key,
     reconciliation_table,
 )
 from steptax.app.charts.fleet_tables import jobs_table, teams_table
@@ -29,7 +30,7 @@ from steptax.app.charts.waterfall import WaterfallBar, units_of, waterfall_bars
 from steptax.app.compute.bill.apportion import to_us
 from steptax.app.compute.spend.compared import PREVIOUS
 from steptax.app.errors import UserError
-from steptax.app.format import format_share, format_usd, format_value
+from steptax.app.format import UNKNOWN, format_measure, format_share, format_usd, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.report.links import executive_link
 from steptax.app.report.models import Number, Report, Section
@@ -195,7 +196,10 @@ def _sections(view: ExecutiveView, bill: FleetBill, budget: BudgetView | None) -
             f"The whole bill by {bill.by}",
             groups,
             text=(bill.sentence,),
-            columns=("name", "jobs", "gpu_hours", "cost", "goodput_ratio"),
+            columns=(
+                *("name", "jobs", "gpu_hours", "cost"),
+                *("goodput_ratio", range_key("goodput_ratio")),
+            ),
             rows=BRIEF_ROWS,
             total=_total(bill),
             is_half=True,
@@ -255,9 +259,10 @@ def _weeks(view: ExecutiveView) -> Section:
 
 def _week_text(row: WeekRow) -> str:
     cost, goodput = row.figures["cost_usd"], row.figures["goodput_ratio"]
+    goodput_text = UNKNOWN if goodput.value is None else format_measure(goodput)
     budget = "" if row.budget_usd is None else f" of {format_usd(row.budget_usd)}"
     days = f" ({row.note})" if row.note else ""
-    return f"{format_value(cost.value, 'USD')}{budget}{days} · {format_share(goodput.value)}"
+    return f"{format_value(cost.value, 'USD')}{budget}{days} · {goodput_text}"
 
 
 def _variance(view: ExecutiveView) -> Section:

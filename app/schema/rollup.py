@@ -36,6 +36,8 @@ class Rollup:
     ``spans``, each a multiple of the widest level, are widths to which many parts of the finest
     level are added up once for readers of buckets as wide: a part alone has a row per key at least,
     however short it is.
+
+    ``reads`` is SQL of what is summed up, where that is more than the columns of ``{rows}``.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Rollup:
     levels: Mapping[str, int]
     totals: tuple[Total, ...]
     spans: tuple[int, ...] = ()
+    reads: str = "{rows}"
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -57,7 +60,8 @@ class Rollup:
         """SQL that sums ``rows`` of the table up to ``level``."""
         width = self.levels[level]
         bucket = f"{self.at} - {self.at} % {width}"
-        return self._sql(bucket, {t.name: t.made for t in self.totals}, rows)
+        source = self.reads.format(rows=rows)
+        return self._sql(bucket, {t.name: t.made for t in self.totals}, source)
 
     def merged_sql(self, level: str, rows: str, width: int | None = None) -> str:
         """SQL that merges ``rows`` of this or of a finer level into ``level``, or into a span."""

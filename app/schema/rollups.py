@@ -159,6 +159,45 @@ RANK_WINDOWS = Rollup(
     SPAN_STEPS,
 )
 
-ROLLUPS: tuple[Rollup, ...] = (DEVICES, STEP_TOTALS, RANK_WINDOWS)
+#: Bins of work in each octave (2^k to 2^(k+1) us) beyond the first two, whose bins hold 1 us each.
+WORK_BINS = 128
+_FIRST_BITS = WORK_BINS.bit_length()
+#: Work beyond 2^44 us, 203 days, counts as that, and below zero, which no time is, as zero.
+_WORK_BITS = 44
+
+
+def _shift(low: int = 0, high: int = _WORK_BITS - _FIRST_BITS) -> str:
+    """SQL of log2 of the width of the bin of ``work_us``, which is from ``low`` to ``high``.
+
+    By halves, of whole numbers: a logarithm's last digit is another one on another machine.
+    """
+    if low == high:
+        return str(low)
+    middle = (low + high) // 2
+    limit = 1 << (middle + _FIRST_BITS)
+    low_half, high_half = _shift(low, middle), _shift(middle + 1, high)
+    return f"CASE WHEN work_us < {limit} THEN {low_half} ELSE {high_half} END"
+
+
+#: A roll-up by itself, no columns more of that of steps: of steps whose rows retention dropped the
+#: columns of then are all that is left, and those of another version would not be found.
+STEP_BINS = Rollup(
+    "step-bins",
+    1,
+    "steps",
+    ("job_id", "attempt", "work_bin"),
+    "step",
+    "step",
+    {"step_bins": 1},
+    (_ROWS,),
+    SPAN_STEPS,
+    f"(SELECT job_id, attempt, step, shift * {WORK_BINS} + (work_us >> shift) AS work_bin "
+    f"FROM (SELECT *, {_shift()} AS shift "
+    "FROM (SELECT job_id, attempt, step, "
+    f"greatest(least({_WORK_US}, {(1 << _WORK_BITS) - 1}), 0) AS work_us "
+    "FROM {rows}) AS _own) AS _told)",
+)
+
+ROLLUPS: tuple[Rollup, ...] = (DEVICES, STEP_TOTALS, RANK_WINDOWS, STEP_BINS)
 #: The roll-up behind each relation that queries can name.
 LEVELS: dict[str, Rollup] = {level: rollup for rollup in ROLLUPS for level in rollup.levels}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -16,7 +17,7 @@ T = TypeVar("T")
 #: A result that goes out of date while it is made is made anew after so many times what it took:
 #: however many ask, it takes half of a processor at most.
 REST = 1.0
-#: Who asks while it is made anew gets the one before, if that is not older. Seconds.
+#: Who asks while it is made anew gets the one before, if that rested no longer than so much more.
 PATIENCE_S = 10.0
 #: What takes longer than this to make is made anew beside whoever asks for it. Seconds.
 BESIDE_S = 0.5
@@ -73,7 +74,8 @@ class Latest(Generic[T]):
 
     At most one reader makes a result at a time, and the old one is dropped. What ``is_live`` says
     of is made anew every ``every_s`` even where the data is the same, and no sooner than ``rest``
-    times what it took even where it is not. Anything else is made anew when its version changes.
+    times what it took, ``most_rest_s`` seconds at most, even where it is not. Anything else is made
+    anew when its version changes.
 
     With ``beside`` nobody waits for a live result that took ``BESIDE_S`` or more: it is made anew
     by a thread, while who asks gets the one before. ``make`` may not ask who the reader is then.
@@ -89,12 +91,14 @@ class Latest(Generic[T]):
         every_s: float = 0.0,
         *,
         rest: float = REST,
+        most_rest_s: float = math.inf,
         beside: bool = False,
     ) -> None:
         self._most = most
         self._is_live = is_live
         self._every_s = every_s
         self._rest = rest
+        self._most_rest_s = most_rest_s
         self._beside = beside
         self._entries: OrderedDict[Hashable, _Newest[T]] = OrderedDict()
         self._lock = Lock()
@@ -110,7 +114,7 @@ class Latest(Generic[T]):
             while len(self._entries) > self._most:
                 self._entries.popitem(last=False)
         made = entry.made
-        if made is not None and self._holds(made, version, self._rest * made[3]):
+        if made is not None and self._holds(made, version):
             return made[0]
         is_patient = made is not None and self._holds(made, version, PATIENCE_S)
         if not entry.making.acquire(blocking=not is_patient):
@@ -119,7 +123,7 @@ class Latest(Generic[T]):
         beside = False
         try:
             made = entry.made  # perhaps by another while this one waited
-            if made is not None and self._holds(made, version, self._rest * made[3]):
+            if made is not None and self._holds(made, version):
                 return made[0]
             if made is None or not is_patient or not self._beside or made[3] < BESIDE_S:
                 return self._make(entry, version, make)
@@ -146,11 +150,12 @@ class Latest(Generic[T]):
         finally:
             entry.making.release()
 
-    def _holds(self, made: tuple[T, str, float, float], version: str, rest_s: float) -> bool:
+    def _holds(self, made: tuple[T, str, float, float], version: str, more_s: float = 0.0) -> bool:
         result, of_version, begun_s, took_s = made
         if not self._is_live(result):
             return version == of_version
         age_s = time.monotonic() - begun_s - took_s
+        rest_s = min(self._rest * took_s, self._most_rest_s) + more_s
         return age_s < rest_s or (version == of_version and age_s < self._every_s)
 
 

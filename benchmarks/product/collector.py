@@ -6,8 +6,11 @@ without warning ``--kills`` times and started again after ``--outage-s`` seconds
 row must be in the lake once. Step and flush times can be shortened to compress the time.
 
 The latency of a row is from the end of its step to the moment at which a reader that lists the lake
-ten times a second sees its segment; *steady* leaves out the outages. Processor time of the nodes is
-that of the ranks' recorders and of the senders; that of the sending threads is given too.
+ten times a second sees its segment; *steady* leaves out the outages. Its two parts are given as
+well: *stored* is until the segment is in the lake, which is the recorder's, the network's and the
+collector's, and *looked* from there until that reader, here in Python, has seen it. Processor time
+of the nodes is that of the recorders and of the senders; that of the sending threads is given
+too.
 """
 
 from __future__ import annotations
@@ -59,6 +62,12 @@ class Outcome:
     latency_max_s: float | None
     steady_p50_s: float | None
     steady_p95_s: float | None
+    stored_p50_s: float | None
+    """From the end of a step until its segment is in the lake, outages included."""
+    stored_p95_s: float | None
+    looked_p50_s: float | None
+    """From there until the reader has seen it."""
+    looked_p95_s: float | None
     collector_cpu_s: float
     collector_peak_mib: float
     nodes_cpu_s: float
@@ -126,8 +135,9 @@ class Watch(threading.Thread):
         self._folder = lake / "tables" / "steps" / job_folder(JOB)
         self._seen: set[str] = set()
         self._done = threading.Event()
-        self.found: list[tuple[Floats, Floats]] = []
-        """Of the rows of each segment: when its step ended, and how long it took to be seen."""
+        self.found: list[tuple[Floats, Floats, Floats]] = []
+        """Of the rows of each segment: when its step ended, how long it took to be seen, and how
+        long of that to be in the lake."""
 
     @property
     def segments(self) -> int:
@@ -148,9 +158,11 @@ class Watch(threading.Thread):
                 continue
             now_us = time.time_ns() // 1000
             for name in names - self._seen:
+                # A segment is in the lake when it has got its name, which its folder's files say.
+                there_us = min(now_us, (self._folder / name).stat().st_ctime_ns // 1000)
                 rows = pq.read_table(self._folder / name, columns=["start_us", "duration_us"])
                 ends = rows["start_us"].to_numpy() + rows["duration_us"].to_numpy()
-                self.found.append((ends / 1e6, (now_us - ends) / 1e6))
+                self.found.append((ends / 1e6, (now_us - ends) / 1e6, (there_us - ends) / 1e6))
             self._seen |= names
 
 
@@ -182,10 +194,11 @@ def run(plan: Plan, folder: Path) -> Outcome:
     watch.close()
     found = Lake(lake).read("steps", JOB).select(["rank", "step"])
     keys = found["rank"].to_numpy().astype(np.int64) << 32 | found["step"].to_numpy()
-    ends_s, latencies_s = (
-        np.concatenate([pair[side] for pair in watch.found]) if watch.found else np.empty(0)
-        for side in (0, 1)
+    ends_s, latencies_s, stored_s = (
+        np.concatenate([one[side] for one in watch.found]) if watch.found else np.empty(0)
+        for side in (0, 1, 2)
     )
+    looked_s = latencies_s - stored_s
     is_steady = np.ones(len(ends_s), bool)
     for from_s, to_s in outages:
         is_steady &= (ends_s < from_s) | (ends_s > to_s)
@@ -202,6 +215,10 @@ def run(plan: Plan, folder: Path) -> Outcome:
         latency_max_s=_percentile(latencies_s, 100),
         steady_p50_s=_percentile(latencies_s[is_steady], 50),
         steady_p95_s=_percentile(latencies_s[is_steady], 95),
+        stored_p50_s=_percentile(stored_s, 50),
+        stored_p95_s=_percentile(stored_s, 95),
+        looked_p50_s=_percentile(looked_s, 50),
+        looked_p95_s=_percentile(looked_s, 95),
         collector_cpu_s=collector.cpu_s,
         collector_peak_mib=collector.peak_mib,
         nodes_cpu_s=cpu_s,

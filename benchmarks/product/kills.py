@@ -2,9 +2,9 @@
 
     python -m steptax.benchmarks.product.kills [--kills 200] [--seed 0]
 
-Real processes ingest files, follow a growing file, merge segments and make roll-ups; each is ended
-by SIGKILL somewhere between its first and its last write. After every kill a reader that knows
-nothing of it reads the whole lake:
+Real processes ingest files, follow a growing file, merge segments, make roll-ups and fold the log
+of merges; each is ended by SIGKILL somewhere between its first and its last write. After every kill
+a reader that knows nothing of it reads the whole lake:
 
 * what had been said to be stored is there, every row once (rows lost, rows doubled);
 * an input is there whole or not at all (rows torn);
@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from steptax.app.ingest import ingest_file
 from steptax.app.lake import Lake
 from steptax.app.lake.compact import compact
+from steptax.app.lake.fold import fold_log
 from steptax.app.lake.rollups import lacking, roll_up
 from steptax.app.schema.rollups import DEVICES
 from steptax.app.watch import Stored, Watch
@@ -130,11 +131,19 @@ def _roll_up(lake: Path, given: Path, say: Callable[[bytes], None]) -> None:
     )
 
 
+def _fold(lake: Path, given: Path, say: Callable[[bytes], None]) -> None:
+    store = Lake(lake)
+    with store.commits.compacting(store.root) as alone:
+        if alone:
+            fold_log(store, grace_s=0.0, age_s=0.0, minimum=1)
+
+
 WORKS: dict[str, Callable[[Path, Path, Callable[[bytes], None]], None]] = {
     "ingest": _ingest,
     "watch": _watch,
     "compact": _compact,
     "roll-up": _roll_up,
+    "fold": _fold,
 }
 
 
@@ -159,6 +168,7 @@ class Site:
         self._inputs = 0
         self._stored: dict[str, int] = {}
         """Rows that the work has said to be stored, by job."""
+        self._late: dict[Path, bytes] = {}
         self._takes_s = 0.5
         folder.mkdir()
         Lake(self.lake, create=True)
@@ -202,9 +212,13 @@ class Site:
                 path.write_text(head)
             return path
         lake = Lake(self.lake)
-        if self.work == "compact":
+        if self.work in ("compact", "fold"):
             for part in range(6):
-                lake.append("steps", _steps(name, part * 20, 20), source="kills")
+                (path,) = lake.append("steps", _steps(name, part * 20, 20), source="kills")
+                if self.work == "fold" and part:
+                    # What a sender may write once more after its merge was folded.
+                    self._late[path] = path.read_bytes()
+                    compact(lake, minimum=2, grace_s=0.0)
             self._stored[name] = 120 * RANKS
         else:
             for part in range(2):
@@ -253,6 +267,9 @@ class Site:
             return
         if self.work in ("ingest", "watch"):
             self._stored[given.stem] = STEPS * RANKS
+        for path, body in self._late.items():
+            path.write_bytes(body)
+        self._late = {}
 
     def _look(self, when: str, *, finished: bool, given: Path) -> None:
         """Everything that must be true of the lake, as a new reader finds it."""
@@ -281,7 +298,7 @@ class Site:
             if self.work == "ingest" and due is None and once not in (0, STEPS * RANKS):
                 self.outcome.rows_torn += once
                 self._fault(f"{when}: {once} rows of {job}, which is neither none nor all")
-            if due is not None and self.work != "compact":
+            if due is not None and self.work not in ("compact", "fold"):
                 wanted = sum(
                     10_000 + step * 7 + rank for step in range(STEPS) for rank in range(RANKS)
                 )

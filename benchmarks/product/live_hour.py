@@ -122,6 +122,8 @@ class Outcome:
     page_errors: tuple[str, ...]
     server_quarter_mib: float | None
     server_end_mib: float | None
+    server_on_the_way_mib: tuple[int, ...]
+    """Some twenty readings from begin to end."""
     server_slope_mib_per_h: float | None
     collector_quarter_mib: float | None
     collector_end_mib: float | None
@@ -311,6 +313,9 @@ def _outcome(
         page_errors=tuple(seen.errors[:5]),
         server_quarter_mib=server[0],
         server_end_mib=server[1],
+        server_on_the_way_mib=tuple(
+            map(round, seen.server_mib[:: max(1, len(seen.server_mib) // 20)])
+        ),
         server_slope_mib_per_h=server[2],
         collector_quarter_mib=collector[0],
         collector_end_mib=collector[1],

@@ -50,6 +50,11 @@ PAGES: dict[str, tuple[str, dict[str, Any]]] = {
         "history_windows",
         {"step_block": SPAN_STEPS[0], "window_steps": SPAN_STEPS[0]},
     ),
+    "page: work by bins, each 8 steps": ("history_bins", {"step_block": 8, "window_steps": 1}),
+    "page: 95 % of work, each step": (
+        "history_quantiles",
+        {"step_block": 1, "window_steps": 1, "quantile_ratio": 0.95},
+    ),
     "window: 128 steps, all ranks": ("step_cells", {"first_step": 640, "last_step": 767}),
     "window: one step, all ranks": ("step_cells", {"first_step": 700, "last_step": 700}),
 }

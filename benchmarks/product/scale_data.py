@@ -25,11 +25,13 @@ def slow_rank(ranks: int) -> int:
     return ranks // 3
 
 
-def segments(ranks: int, steps: int, *, seed: int = 0) -> Iterator[pa.Table]:
-    """Rows of ``steps``, rank by rank inside each segment."""
+def segments(
+    ranks: int, steps: int, *, seed: int = 0, segment_steps: int = SEGMENT_STEPS
+) -> Iterator[pa.Table]:
+    """Rows of ``steps``, rank by rank inside each segment of ``segment_steps``."""
     level = np.random.default_rng(seed).normal(0, 2_000, ranks).astype(np.int64)
-    for first in range(0, steps, SEGMENT_STEPS):
-        count = min(SEGMENT_STEPS, steps - first)
+    for first in range(0, steps, segment_steps):
+        count = min(segment_steps, steps - first)
         dice = np.random.default_rng((seed, first))
         number = np.arange(first, first + count)
         compute = 400_000 + level[:, None] + dice.integers(-6_000, 6_000, (ranks, count))

@@ -2,7 +2,8 @@
 
     python -m steptax.benchmarks.product.sessions [--sessions 50] [--seconds 600]
 
-A page server runs in a process of its own; a job is written to its lake two steps a second. Each
+A page server runs in a process of its own; a job is written to its lake two steps a second, behind
+as many as a page looks back on, so that the memory that is found to grow is not its window. Each
 session is a real websocket that speaks Streamlit's protocol as its browser side does: it opens a
 page, and then asks again for each part that the server tells it to refresh, as often as it tells.
 An answer is timed from the question to the word that the run has ended. Small segments are
@@ -44,10 +45,14 @@ from steptax.benchmarks.product.process import cpu_s, resident_mib
 JOB = "live-job"
 RANKS = 64
 STEP_S = 0.5
+#: Stored before the first session: more steps than the window that a page opens with (500).
+STORED_STEPS = 640
 #: Pages that the sessions open in turn, with what stands behind their address.
 PAGES = ("job", "job", "job", "fleet", "", "whatif")
 #: A session goes on to the next page after so long.
 STAY_S = 60.0
+#: Of the server's log so much is told where a page failed.
+LOG_CHARACTERS = 4_000
 #: An answer that takes longer counts as an error.
 PATIENCE_S = 60.0
 
@@ -65,6 +70,8 @@ class Measured:
     """What one reader waited for each kind of page of a server that had only just begun."""
     server_cpu_s: float = 0.0
     """From when it was ready to its end."""
+    said: str = ""
+    """The last that the server wrote into its log, where a page failed."""
 
 
 class Session:
@@ -175,17 +182,22 @@ class LiveJob(threading.Thread):
         self._lake = lake
         self._over = threading.Event()
         now_us = time.time_ns() // 1000
-        record = {"job_id": [JOB], "team": ["a"], "state": ["running"], "start_us": [now_us]}
+        first_us = now_us - int(STORED_STEPS * STEP_S * 1e6)
+        record = {"job_id": [JOB], "team": ["a"], "state": ["running"], "start_us": [first_us]}
         lake.append("jobs", pa.table(record | {"world_size": [RANKS]}), source="benchmark")
-        for step in range(20):  # a page has something to say at once
-            self._step(step)
+        begun_us = [first_us + int(step * STEP_S * 1e6) for step in range(STORED_STEPS)]
+        stored = [_rows(step, at_us) for step, at_us in enumerate(begun_us)]
+        lake.append("steps", pa.concat_tables(stored), source="benchmark")
+        self._beat(now_us)
 
     def run(self) -> None:
         """Write until it is stopped."""
-        step = 20
+        step = STORED_STEPS
         merged_s = time.monotonic()
         while not self._over.wait(STEP_S):
-            self._step(step)
+            now_us = time.time_ns() // 1000
+            self._lake.append("steps", _rows(step, now_us), source="benchmark")
+            self._beat(now_us)
             step += 1
             if time.monotonic() - merged_s > COMPACT_S:
                 compact(self._lake)
@@ -196,28 +208,31 @@ class LiveJob(threading.Thread):
         self._over.set()
         self.join()
 
-    def _step(self, step: int) -> None:
-        now_us = time.time_ns() // 1000
-        rng = np.random.default_rng(step)
-        work_us = (400_000 + rng.normal(0, 4_000, RANKS)).astype(np.int64)
-        work_us[3] += 80_000
-        rows: dict[str, Any] = {
-            "job_id": [JOB] * RANKS,
-            "attempt": pa.array([0] * RANKS, pa.int32()),
-            "step": [step] * RANKS,
-            "rank": pa.array(range(RANKS), pa.int32()),
-            "start_us": [now_us] * RANKS,
-            "duration_us": [int(work_us.max()) + 20_000] * RANKS,
-            "compute_us": work_us,
-            "comm_us": int(work_us.max()) + 20_000 - work_us,
-        }
-        self._lake.append("steps", pa.table(rows), source="benchmark")
+    def _beat(self, now_us: int) -> None:
         folder = self._lake.root / "live" / job_folder(JOB)
         folder.mkdir(parents=True, exist_ok=True)
         beats = [{"rank": r, "ts_us": now_us, "state": "running"} for r in range(RANKS)]
         partial = folder / ".beats.tmp"
         partial.write_bytes(orjson.dumps(beats))
         partial.rename(folder / "beats-benchmark.json")
+
+
+def _rows(step: int, start_us: int) -> pa.Table:
+    """One step of all ranks, of which one is slow."""
+    rng = np.random.default_rng(step)
+    work_us = (400_000 + rng.normal(0, 4_000, RANKS)).astype(np.int64)
+    work_us[3] += 80_000
+    rows: dict[str, Any] = {
+        "job_id": [JOB] * RANKS,
+        "attempt": pa.array([0] * RANKS, pa.int32()),
+        "step": [step] * RANKS,
+        "rank": pa.array(range(RANKS), pa.int32()),
+        "start_us": [start_us] * RANKS,
+        "duration_us": [int(work_us.max()) + 20_000] * RANKS,
+        "compute_us": work_us,
+        "comm_us": int(work_us.max()) + 20_000 - work_us,
+    }
+    return pa.table(rows)
 
 
 def measure(sessions: int, seconds: float) -> Measured:
@@ -232,9 +247,11 @@ def measure(sessions: int, seconds: float) -> Measured:
             "STEPTAX_LAKE": str(lake.root),
             "STEPTAX_PRICE_USD_PER_GPU_HOUR": "2",
         }
-        server = subprocess.Popen(
-            server_command("127.0.0.1", port), env=environment, stdout=subprocess.DEVNULL
-        )
+        log = Path(folder) / "server.log"
+        with log.open("wb") as out:
+            server = subprocess.Popen(
+                server_command("127.0.0.1", port), env=environment, stdout=out, stderr=out
+            )
         try:
             url = f"http://127.0.0.1:{port}"
             wait_until_healthy(url, server)
@@ -245,6 +262,8 @@ def measure(sessions: int, seconds: float) -> Measured:
             job.stop()
             server.terminate()
             server.wait(timeout=20)
+        if measured.errors:
+            measured.said = log.read_text(errors="replace")[-LOG_CHARACTERS:]
     return measured
 
 
@@ -307,6 +326,8 @@ def main(arguments: list[str] | None = None) -> int:
         out.write(f"        on the way: {' '.join(f'{mib:.0f}' for mib in samples)}\n")
     for error in found.errors[:10]:
         out.write(f"  {error}\n")
+    if found.said:
+        out.write(f"the end of the server's log:\n{found.said}\n")
     return 1 if found.errors or found.held < asked.sessions else 0
 
 

@@ -1,14 +1,16 @@
 """Every figure of our own speed in one table: ``python -m steptax.benchmarks.product.table``.
 
-    --full              sizes that the figures in the documents are of (hours); else small ones
-    --only NAME ...     some parts; --list names them
-    --lake FOLDER       keep the big made-up jobs there, for the next time
-    --trace-peer PYTHON an interpreter that has HolisticTraceAnalysis
-    --whatif-peer DIR   the published what-if analyser, and --whatif-data its traces
-
 Each part is a benchmark of its own (``python -m steptax.benchmarks.product.PART --help``), run in
-its own processes, one after the other. Peers are asked the same in the same run; a peer that is not
-here is said to be missing. The last lines tell which parts kept their limits.
+its own processes, one after the other. Peers are asked the same in the same run, and nothing is
+installed for them: one that is not here is named, with how to get it. The last lines tell which
+parts kept their limits, and which peers were not asked.
+
+Peers, by part:
+  queries  polars and pandas, where this interpreter has them
+  whatif   the artifact of Lin et al., OSDI'25 (ByteDance-Seed/StragglerAnalysis on GitHub): its
+           folder as --whatif-peer, an interpreter with pandas < 3 for it as --whatif-python, and a
+           folder with its traces, trace-AR.parquet and trace-ST.parquet, as --whatif-data
+  kineto   HolisticTraceAnalysis: an interpreter that has it as --trace-peer
 """
 
 from __future__ import annotations
@@ -28,25 +30,35 @@ from pathlib import Path
 _PACKAGE = "steptax.benchmarks.product"
 #: Libraries that answer the same questions about the same files.
 QUERY_PEERS = ("polars", "pandas")
+TRACE_PEER_HOW = (
+    "python3 -m venv X; X/bin/pip install HolisticTraceAnalysis 'pandas<3'; then --trace-peer "
+    "X/bin/python"
+)
+WHATIF_PEER_HOW = (
+    "git clone https://github.com/ByteDance-Seed/StragglerAnalysis X; then --whatif-peer X, and "
+    "--whatif-python of an interpreter with pandas < 3"
+)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One benchmark with its arguments. ``missing`` says why it, or its peer, is not run."""
+    """One benchmark with its arguments."""
 
     name: str
     title: str
     module: str
     arguments: tuple[str, ...] = ()
     missing: str = ""
+    """What is not here, and how to get it."""
     runs: bool = True
+    """Whether it runs without what is missing."""
 
 
 def parts(asked: argparse.Namespace, folder: Path) -> Iterator[Part]:
     """What the table consists of."""
     here = [name for name in QUERY_PEERS if importlib.util.find_spec(name)]
     absent = [name for name in QUERY_PEERS if name not in here]
-    missing = f"peers that are not installed: {', '.join(absent)}" if absent else ""
+    missing = f"{' and '.join(absent)}: pip install {' '.join(absent)}" if absent else ""
     sizes = [(4096, 5000), (16_384, 10_000)] if asked.full else [(1024, 1280)]
     for ranks, steps in sizes:
         lake = folder / f"{ranks}x{steps}"
@@ -67,7 +79,7 @@ def parts(asked: argparse.Namespace, folder: Path) -> Iterator[Part]:
     yield _whatif(asked)
     size = "200" if asked.full else "20"
     peer = ("--peer", str(asked.trace_peer)) if asked.trace_peer else ()
-    missing = "" if peer else "HolisticTraceAnalysis: name an interpreter that has it, --trace-peer"
+    missing = "" if peer else f"HolisticTraceAnalysis: {TRACE_PEER_HOW}"
     yield Part("kineto", "profiler traces", "kineto", ("--mib", size, *peer), missing)
     held = ("50", "600") if asked.full else ("5", "20")
     readers = ("--sessions", held[0], "--seconds", held[1])
@@ -77,21 +89,27 @@ def parts(asked: argparse.Namespace, folder: Path) -> Iterator[Part]:
 def _whatif(asked: argparse.Namespace) -> Part:
     data = asked.whatif_data
     if data is None or not (data / "trace-AR.parquet").is_file():
-        why = "the traces of the published analyser are not here: --whatif-data FOLDER"
+        why = "the traces of the published analyser, trace-AR.parquet and trace-ST.parquet: "
+        why += "--whatif-data FOLDER"
         return Part("whatif", "what-if analysis", "whatif", (), why, runs=False)
     words = ("--data", str(data), *(() if asked.full else ("--runs", "3", "--tiles", "1")))
     if asked.full:
         words = (*words, "--ranks", "4096")
     if asked.whatif_peer is None:
-        return Part("whatif", "what-if analysis", "whatif", words, "its peer: --whatif-peer DIR")
-    return Part("whatif", "what-if analysis", "whatif", (*words, "--peer", str(asked.whatif_peer)))
+        why = f"the published analyser: {WHATIF_PEER_HOW}"
+        return Part("whatif", "what-if analysis", "whatif", words, why)
+    words = (*words, "--peer", str(asked.whatif_peer))
+    if asked.whatif_python is not None:
+        words = (*words, "--peer-python", str(asked.whatif_python))
+    return Part("whatif", "what-if analysis", "whatif", words)
 
 
 def run(part: Part) -> tuple[str, float]:
     """Print a part; how it ended, and its seconds."""
     print(f"\n## {part.title}\n", flush=True)
     if part.missing:
-        print(f"not run: {part.missing}", flush=True)
+        what = "its peer is not here" if part.runs else "not run, this is not here"
+        print(f"{what}: {part.missing}\n", flush=True)
     if not part.runs:
         return "not run", 0.0
     begin = time.perf_counter()
@@ -100,27 +118,40 @@ def run(part: Part) -> tuple[str, float]:
     return "kept its limits" if code == 0 else f"exit code {code}", time.perf_counter() - begin
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Print the table; 1 where a part that was run missed a limit or failed."""
+def options(arguments: list[str] | None = None) -> argparse.Namespace:
+    """What is asked for; it exits where that is wrong."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     shared = Path(os.environ.get("STEPTAX_SHARED", "../shared")) / "data" / "ops"
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--lake", type=Path)
-    parser.add_argument("--trace-peer", type=Path, metavar="PYTHON")
-    parser.add_argument("--whatif-peer", type=Path, metavar="DIR")
-    parser.add_argument("--whatif-data", type=Path, metavar="DIR", default=shared)
+    add = parser.add_argument
+    sizes = "sizes that the figures in the documents are of (hours); else small ones (minutes)"
+    add("--full", action="store_true", help=sizes)
+    add("--only", nargs="*", default=[], metavar="PART", help="some parts; --list names them")
+    add("--list", action="store_true", help="name the parts, run none")
+    add("--lake", type=Path, metavar="DIR", help="keep the big made-up jobs there, for next time")
+    add("--trace-peer", type=Path, metavar="PYTHON", help="that has HolisticTraceAnalysis")
+    add("--whatif-peer", type=Path, metavar="DIR", help="the published what-if analyser")
+    add("--whatif-python", type=Path, metavar="PYTHON", help="to run that with: pandas < 3")
+    add("--whatif-data", type=Path, metavar="DIR", default=shared, help="its traces")
     asked = parser.parse_args(arguments)
+    for name in ("trace_peer", "whatif_peer", "whatif_python"):
+        given = getattr(asked, name)
+        if given is not None and not given.exists():
+            parser.error(f"--{name.replace('_', '-')}: there is no {given}")
+    names = {part.name for part in parts(asked, Path())}
+    if unknown := {*asked.only} - names:
+        parser.error(f"no part is called {', '.join(sorted(unknown))}: see --list")
+    return asked
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; 1 where a part that was run missed a limit or failed."""
+    asked = options(arguments)
     place = nullcontext(asked.lake) if asked.lake else tempfile.TemporaryDirectory()
     ended: list[tuple[Part, str, float]] = []
     with place as name:
-        found = list(parts(asked, Path(name)))
-        if unknown := {*asked.only} - {part.name for part in found}:
-            parser.error(f"no part is called {', '.join(sorted(unknown))}: see --list")
-        for part in found:
+        for part in parts(asked, Path(name)):
             if asked.only and part.name not in asked.only:
                 continue
             if asked.list:
@@ -131,7 +162,8 @@ def main(arguments: list[str] | None = None) -> int:
         load = f"; load {os.getloadavg()[1]:.1f}" if hasattr(os, "getloadavg") else ""
         print(f"\n## Limits, on {os.cpu_count()} processors{load}\n")
         for part, how, seconds in ended:
-            print(f"{part.name:10}{how:18}{seconds:8.1f} s  {part.title}")
+            alone = "; its peer was not asked" if part.missing and part.runs else ""
+            print(f"{part.name:10}{how:18}{seconds:8.1f} s  {part.title}{alone}")
     return 0 if all(how in ("kept its limits", "not run") for _, how, _ in ended) else 1
 
 

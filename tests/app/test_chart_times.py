@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from steptax.app import charts as charts_package
 from steptax.app.charts.focus import job_time_unit
 from steptax.app.charts.heatmap import heat_figure
 from steptax.app.charts.job_tables import heat_table, ranks_table, series_table
+from steptax.app.charts.procurement import options_table
 from steptax.app.charts.series import step_figure
+from steptax.app.charts.style import blank, day_axis
 from steptax.app.charts.times import curve_in_unit, in_measure, in_unit, time_unit
 from steptax.app.charts.whatif import composition_figure, curve_figure
 from steptax.app.charts.whatif_tables import composition_table
 from steptax.app.compute.measure import Measure
 from steptax.app.lake import Lake
 from steptax.app.theme import LIGHT
+from steptax.app.views.compare.rows import metric_rows
+from steptax.app.views.compare.view import MetricPair, SideBySide
 from steptax.app.views.job.models import JobView
 from steptax.app.views.job.view import job_view
+from steptax.app.views.procurement.models import Option, Procurement
 from steptax.app.views.whatif.models import Composition, CompositionBar, Curve, Line
 from steptax.app.views.workspace import open_workspace
 from tests.app.device_lake import HOT, store_steps
@@ -118,3 +126,59 @@ def test_a_curve_keeps_its_gaps_its_mark_and_what_is_no_time() -> None:
     assert in_measure(Measure(0.5, "ratio"), "s") == Measure(0.5, "ratio")
     assert in_measure(Measure(2_000.0, "ms", 1_000.0, 3_000.0), "s").high == 3.0
     assert in_unit(3.0, "units") == 3.0
+
+
+def test_an_axis_of_days_writes_them_as_every_table_does() -> None:
+    for days, every in ((3, 86_400_000), (40, None)):
+        figure = blank(200)
+        day_axis(figure, days)
+        axis = figure.layout.xaxis
+        assert (axis.type, axis.dtick) == ("date", every)
+        assert axis.tickformat == axis.hoverformat == "%Y-%m-%d"
+
+
+def test_no_figure_makes_an_axis_of_days_of_its_own() -> None:
+    """Plotly would write ``Nov 1`` over ``2026`` there."""
+    charts = Path(charts_package.__file__).parent
+    for path in charts.glob("*.py"):
+        if path.name != "style.py":
+            assert not re.search(r"""["']date["']|%b""", path.read_text()), path.name
+
+
+def _option(name: str, step_ms: float) -> Option:
+    measures = {
+        "usd_per_result": Measure(1.0, "USD"),
+        "result_min": Measure(5.0, "min"),
+        "step_ms": Measure(step_ms, "ms"),
+    }
+    return Option(name, name, 8, None, "no offer", measures, "spec", "table of devices")
+
+
+@pytest.mark.parametrize(
+    ("steps_ms", "title", "cells"),
+    [
+        ((2_005.0, 45_900.0), "step, s", [2.005, 45.9]),
+        ((2_005.0, 5_900.0), "step, ms", [2_005.0, 5_900.0]),
+    ],
+)
+def test_steps_of_options_are_in_one_unit(
+    steps_ms: tuple[float, float], title: str, cells: list[float]
+) -> None:
+    options = tuple(_option(f"option {i}", ms) for i, ms in enumerate(steps_ms))
+    columns = ("usd_per_result", "result_min", "step_ms")
+    drawn = options_table(Procurement("w", "r", "s", "o", options, columns=columns))
+    (at,) = (i for i, column in enumerate(drawn.columns) if column.title.startswith("step"))
+    assert drawn.columns[at].title == title
+    assert drawn.columns[at].key == f"step_{title[6:]}"
+    assert [row[at] for row in drawn.rows] == pytest.approx(cells)
+
+
+def test_both_sides_of_a_comparison_are_in_one_unit() -> None:
+    """Not 2,005 ms beside 45.9 s."""
+    pair = MetricPair(
+        "step_ms", Measure(2_005.0, "ms"), Measure(45_900.0, "ms"), Measure(21.9, "x")
+    )
+    side = SimpleNamespace(usd_per_1000=Measure.missing("USD", "no price is set"))
+    shown = cast(SideBySide, SimpleNamespace(pairs=(pair,), a=side, b=side))
+    (_, a, b, *_), *_ = metric_rows(shown)
+    assert (a, b) == ("2.00 s", "45.9 s")

@@ -319,6 +319,21 @@ def test_lines_differ_by_more_than_colour() -> None:
     assert len(step_figure(series_of(50), LIGHT, chosen_step=99).layout.shapes) == 0
 
 
+def test_a_band_of_quantiles_says_how_exact_it_is() -> None:
+    figure = step_figure(series_of(50), LIGHT, spread_of=" of 8 steps", error_ratio=0.004)
+    said = {trace.name: trace.hovertemplate for trace in figure.data}
+    for name in ("median", "95 %"):
+        assert "± 0.4 % of 8 steps" in said[name]
+    assert "±" not in said["step"] + said["slowest"]
+    assert [(trace.name, trace.fill) for trace in figure.data if trace.fill] == [
+        ("median", "tonexty")
+    ]
+    # Without a 95 % beside it nothing is filled, and of exact ones neither.
+    half = replace(series_of(50), work_p95_ms=np.full(50, np.nan))
+    for one in (step_figure(half, LIGHT, error_ratio=0.004), step_figure(series_of(50), LIGHT)):
+        assert not any(trace.fill for trace in one.data)
+
+
 def test_a_line_without_values_is_left_out() -> None:
     series = replace(series_of(10), work_p50_ms=np.full(10, np.nan))
     assert [t.name for t in step_figure(series, LIGHT).data] == ["step", "slowest", "95 %"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,9 +17,12 @@ from steptax.app.charts.fleet_bill import (
     bill_units,
     groups_table,
     not_billed_table,
+    range_key,
 )
 from steptax.app.charts.style import PAGE_BYTES, payload_bytes
+from steptax.app.commands.ledger import print_bill
 from steptax.app.compute.bill.buckets import BUCKETS
+from steptax.app.compute.measure import Measure
 from steptax.app.metrics import METRICS
 from steptax.app.theme import DARK, LIGHT
 from steptax.app.views.fleet.bill import fleet_bill
@@ -104,6 +108,29 @@ def test_every_factor_is_registered_with_its_formula(view: FleetBill) -> None:
         assert METRICS[name].formula
     assert {"ettr_ratio", "effective_mfu_ratio", "at_risk_gpu_hours"} <= {*keys}
     assert not_billed_table(view).rows[0][0] == "none"
+
+
+def test_a_goodput_that_is_a_bound_is_shown_with_its_interval(
+    view: FleetBill, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the table of the page and its file, in the brief, and in a terminal."""
+    bound = Measure(0.602, "ratio", low=0.602, high=0.7204)
+    reason = "between 10.0 % and 60.0 %: half of the time is not explained"
+    open_one = replace(view.groups[0], metrics=view.groups[0].metrics | {"goodput_ratio": bound})
+    missing = Measure.missing("ratio", reason)
+    unknown = replace(view.groups[1], metrics=view.groups[1].metrics | {"goodput_ratio": missing})
+    shown = replace(view, groups=(open_one, unknown, *view.groups[2:]))
+    drawn = groups_table(shown)
+    keys = [column.key for column in drawn.columns]
+    at = keys.index("goodput_ratio")
+    assert keys[at + 1] == range_key("goodput_ratio")
+    assert drawn.rows[0][at : at + 2] == (0.602, "60.2–72.0 %")
+    assert drawn.rows[1][at : at + 2] == (None, "")
+    assert f"goodput: {reason}" in drawn.rows[1][keys.index("note")]
+    assert len(groups_table(replace(view, groups=())).columns) == len(keys)
+    assert drawn.arrow().num_rows == len(drawn.rows)
+    print_bill(shown)
+    assert "60.2 % (60.2–72.0)" in capsys.readouterr().out
 
 
 def test_registered_formulas_are_those_of_the_code(view: FleetBill) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,8 @@ import pytest
 from steptax.app.charts.fleet_view_tables import capacity_table
 from steptax.app.views.fleet.bill import fleet_bill
 from steptax.app.views.fleet.facts import fleet_facts, slow_facts
-from steptax.app.views.fleet.jobs import job_bills, record_hours
 from steptax.app.views.fleet.models import FleetView, Places
 from steptax.app.views.fleet.view import fleet_view
-from steptax.app.views.job.jobs import whole_hours
 from steptax.app.views.review.budget import set_budget
 from steptax.app.views.workspace import Workspace, open_workspace
 from tests.app.fleet_lake import HOUR, RANKS, S, charge, event, job, lake_of, on, steps, us
@@ -278,27 +275,6 @@ def test_an_empty_lake_and_jobs_without_any_time(tmp_path: Path) -> None:
     assert view.metrics["failed_jobs_ratio"].value == 1.0
     assert view.metrics["failed_gpu_hours_ratio"].value is None
     assert "1 of 1 job failed" in view.sentence
-
-
-def test_hours_of_a_record_are_those_of_its_bill(tmp_path: Path) -> None:
-    choices = product(
-        ({}, {"gpu_hours": 7.5}, {"gpu_hours": 0.0}, {"time_basis": "relative"}),
-        (None, T0),
-        (None, T0, T0 + HOUR, T0 + 200 * 366 * 24 * HOUR),
-        (None, 0, RANKS),
-    )
-    ws = lake_of(
-        tmp_path,
-        jobs=[
-            job(f"j{i}", start, end, world_size=gpus, **more)
-            for i, (more, start, end, gpus) in enumerate(choices)
-        ],
-    )
-    jobs = ws.jobs()
-    for row, bill in zip(jobs, job_bills(ws, jobs), strict=True):
-        of_bill, of_record = whole_hours(bill, None), record_hours(row)
-        assert of_record.value == pytest.approx(of_bill.value), row
-        assert of_record.reason == of_bill.reason, row
 
 
 def test_the_command_prints_what_the_view_says(steptax: Steptax, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from steptax.app.compute.measure import Measure
 from steptax.app.format import (
     format_age,
+    format_alike,
     format_count,
     format_hours,
     format_interval,
@@ -190,3 +191,29 @@ def test_bounds_that_are_written_like_the_value_are_no_interval() -> None:
 )
 def test_hours_of_a_ledger_have_no_powers_of_ten(hours: float, text: str) -> None:
     assert format_hours(hours) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "texts"),
+    [
+        ((2_005.0, 45_900.0), "ms", ("2.00 s", "45.9 s")),
+        ((45_900.0, 2_005.0, None), "ms", ("45.9 s", "2.00 s", "unknown")),
+        ((2_005.0, 5_900.0), "ms", ("2,005 ms", "5,900 ms")),
+        ((0.0, 45_900.0), "ms", ("0 s", "45.9 s")),
+        ((0.4, 45_900.0), "ms", ("<0.001 s", "45.9 s")),
+        ((0.0, 0.0), "ms", ("0 ms", "0 ms")),
+        ((None, None), "ms", ("unknown", "unknown")),
+        ((0.5, 0.25), "ratio", ("50.0 %", "25.0 %")),
+    ],
+)
+def test_spans_beside_each_other_are_in_one_unit(
+    values: tuple[float | None, ...], unit: str, texts: tuple[str, ...]
+) -> None:
+    assert format_alike(values, unit) == texts
+    assert len({text.split()[-1] for text in texts if text != "unknown"}) <= 1
+
+
+@given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=5))
+def test_one_span_alone_reads_as_it_always_does(values_ms: list[float]) -> None:
+    assert format_alike(values_ms[:1], "ms") == (format_value(values_ms[0], "ms"),)
+    assert len({text.split()[-1] for text in format_alike(values_ms, "ms")}) == 1

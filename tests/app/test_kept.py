@@ -19,7 +19,8 @@ from steptax.app.views import kept as kept_module
 from steptax.app.views.job import jobs
 from steptax.app.views.job.step_facts import facts_of
 from steptax.app.views.kept import Kept, Latest, NewestOfEach, OfView
-from steptax.app.views.workspace import open_workspace
+from steptax.app.views.review import base
+from steptax.app.views.workspace import Workspace, open_workspace
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,31 @@ def test_what_goes_on_rests_before_it_is_made_anew() -> None:
     assert {kept.get("a", str(k), make).number for k in range(9)} == {1}
     kept, make = latest(rest=0.0), Maker(is_live=True)
     assert [kept.get("a", v, make).number for v in ("1", "1", "2")] == [1, 1, 2]
+    # However long it took, no longer than that.
+    kept = Latest(4, lambda view: view.is_live, 60.0, rest=1e9, most_rest_s=0.0)
+    assert [kept.get("a", v, make).number for v in ("1", "1", "2")] == [3, 3, 4]
     # "Newest step 14 s ago" changes while the data is the same.
     kept, make = latest(every_s=0.0, rest=0.0), Maker(is_live=True)
     assert [kept.get("a", "1", make).number for _ in range(3)] == [1, 2, 3]
+
+
+def test_who_asks_while_a_long_rest_ends_does_not_wait() -> None:
+    kept: Latest[View] = Latest(4, lambda view: view.is_live, rest=1e9, most_rest_s=0.01)
+    first = kept.get("a", "1", Maker(is_live=True))
+    time.sleep(0.02)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> View:
+        begun.set()
+        assert go_on.wait(30)
+        return View(2, True, np.zeros(1))
+
+    thread = threading.Thread(target=lambda: kept.get("a", "2", slow))
+    thread.start()
+    assert begun.wait(30)
+    assert kept.get("a", "2", slow) is first
+    go_on.set()
+    thread.join()
 
 
 @pytest.mark.parametrize("is_live", [True, False])
@@ -253,3 +276,25 @@ def test_a_job_that_runs_leaves_one_analysis(tmp_path: Path) -> None:
         ws = open_workspace(lake.root)
         assert len(facts_of(ws, ws.jobs())) == 1
     assert len(jobs._cache) == before + 1
+
+
+def test_all_jobs_are_looked_at_once_for_all_who_ask_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path / "lake", create=True)
+    rows = {"job_id": ["one"], "start_us": [1], "end_us": [2], "world_size": [8]}
+    lake.append("jobs", pa.table(rows), source="t")
+    ws = open_workspace(lake.root)
+    made: list[str] = []
+    make = base._make
+
+    def slow(asked: Workspace, version: str) -> base.ReviewBase:
+        made.append(version)
+        time.sleep(0.05)
+        return make(asked, version)
+
+    monkeypatch.setattr(base, "_make", slow)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: base.review_base(ws), range(8)))
+    assert len(made) == 1
+    assert all(one is found[0] for one in found)

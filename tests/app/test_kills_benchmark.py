@@ -20,7 +20,7 @@ def test_whoever_is_killed_nothing_is_lost_doubled_or_torn() -> None:
         assert one.rows_lost == one.rows_doubled == one.rows_torn == 0
 
 
-@pytest.mark.parametrize("work", ["compact", "roll-up"])
+@pytest.mark.parametrize("work", ["compact", "roll-up", "fold"])
 def test_it_sees_a_segment_that_is_gone_and_one_that_is_there_twice(
     tmp_path: Path, work: str
 ) -> None:
@@ -30,9 +30,12 @@ def test_it_sees_a_segment_that_is_gone_and_one_that_is_there_twice(
     given = site._prepare()
     site._look("before", finished=False, given=given)
     assert site.outcome.faults == []
-    name = "steps" if work == "compact" else "device_samples"
-    segment = Lake(site.lake).segments(name)[0].path
-    twin = segment.with_name(segment.name[:-9].replace("live-0", "live-1", 1) + "0.parquet")
+    name = "device_samples" if work == "roll-up" else "steps"
+    found = Lake(site.lake).segments(name)[0]
+    segment = found.path
+    twin = segment.with_name(
+        f"live-{10**16}-{found.first}-{found.last}-{found.rows}-{0:08x}.parquet"
+    )
     twin.write_bytes(segment.read_bytes())
     site._look("twice", finished=False, given=given)
     assert site.outcome.rows_doubled > 0

@@ -14,6 +14,7 @@ from steptax.app.alerts.rules import read_rules
 from steptax.app.alerts.store import AlertStore
 from steptax.app.alerts.watch import one_round
 from steptax.app.charts.fleet_view_tables import groups_by_state_table, states_table
+from steptax.app.format import format_value
 from steptax.app.views.alerting import reading_of
 from steptax.app.views.bill.record import record_view
 from steptax.app.views.compare.load import Part
@@ -25,6 +26,8 @@ from steptax.app.views.pricing.of_job import job_price
 from steptax.app.views.pricing.offers import OfferFilter
 from steptax.app.views.procurement.view import job_procurement
 from steptax.app.views.review.executive import executive_view
+from steptax.app.views.whatif.job import job_inputs
+from steptax.app.views.whatif.view import whatif_view
 from steptax.app.views.workspace import Workspace
 from tests.app.fleet_lake import HOUR, RANKS, S, charge, job, lake_of, on, steps, us
 from tests.app.fleet_outputs import MAIN, cells_of
@@ -112,6 +115,7 @@ def test_every_view_has_the_same_price(
     assert float(price or 0) == pytest.approx(per_hour)
     assert record_view(ws, "a", price=typed).price.usd_per_gpu_hour == price
     assert job_price(ws, "a", typed).usd_per_gpu_hour == price
+    _repair(ws, steptax, typed, per_hour, whose)
     assert whose in job_price(ws, "a", typed).basis
     assert whose in bill.cost_basis
     halves = side_by_side(ws, Part("a", 0, 59), Part("a", 60, 119), price=typed)
@@ -128,6 +132,34 @@ def test_every_view_has_the_same_price(
     assert line["spend_usd"]["value"] == usd
     _files_and_page(tmp_path, steptax, typed, f"{per_hour * 2 * RANKS:,.2f}")
     _alert(ws, tmp_path, typed, per_hour)
+
+
+def _repair(
+    ws: Workspace,
+    steptax: Callable[..., Any],
+    typed: Decimal | None,
+    per_hour: float,
+    whose: str,
+) -> None:
+    """What it returns to replace the slowest rank, on the page, in a terminal and simulated."""
+    view = whatif_view("remove-worst", {}, source=job_inputs(ws, "a", price=typed), price=typed)
+    assert view.answer is not None
+    named = {one.name: one.measure.value for one in view.answer.measures}
+    saved = named["recovered_ratio"]
+    assert saved is not None
+    assert saved > 0
+    usd = named["recovered_usd_per_day"]
+    assert usd == pytest.approx(saved * RANKS * 24 * per_hour)
+    assert f"of the GPU time, {format_value(usd, 'USD')} a day; " in view.answer.sentence
+    assert whose in next(f.origin_text for f in view.fields if f.name == "usd_per_gpu_hour")
+    asked = () if typed is None else ("--price", str(typed))
+    told = steptax("calc", "remove-worst", "--job", "a", *asked)
+    assert told["measures"]["recovered_usd_per_day"]["value"] == pytest.approx(usd)
+    assert whose in next(i["basis"] for i in told["inputs"] if i["name"] == "usd_per_gpu_hour")
+    fixed = steptax("whatif", "fix", "--job", "a", "--worst", "1", *asked)
+    hours = fixed["recovered_gpu_hours_per_day"]["value"]
+    assert hours > 0
+    assert fixed["recovered_usd_per_day"]["value"] == pytest.approx(hours * per_hour)
 
 
 def _files_and_page(

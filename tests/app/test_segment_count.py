@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import time
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 
 from steptax.app.lake import Lake, Segment
 from steptax.app.lake import compact as compaction
+from steptax.app.lake.commits import Commit, CommitLog
 from steptax.app.lake.compact import SMALL_ROWS, TARGET_ROWS, compact, plan
+from steptax.app.lake.fold import FOLD_AGE_S, FOLD_RECORDS, fold_log
 from steptax.app.queries import DuckEngine
 from steptax.app.schema import table
 
@@ -69,6 +73,73 @@ def test_a_job_that_steps_each_second_leaves_a_segment_for_each_million_rows(
     assert len(live) < 100
     # Each row is written a few times, not once for every pass.
     assert written / rows < 5
+
+
+@pytest.mark.parametrize("hours", [3, pytest.param(24, marks=pytest.mark.slow)])
+def test_the_log_of_a_job_that_steps_each_second_stays_small(tmp_path: Path, hours: int) -> None:
+    """The records of the merges above, of a job without a collector, folded each pass as they age.
+
+    Real records of real names; the segments that they name were never written. Each node brings a
+    file in 10 s, as senders to a bucket do: of a day 1.1 million names.
+    """
+    nodes, batch_s = RANKS // NODE_RANKS, 10
+    lake = Lake(tmp_path / "lake", create=True)
+    folder, now_us = "tables/steps/job=j", time.time_ns() // 1000
+    begin_us = now_us - hours * 3_600_000_000
+    live: list[Segment] = []
+    replaced: list[str] = []
+    most: Counter[str] = Counter()
+    reader = Lake(lake.root)
+    for minute in range(hours * 60):
+        at_us = begin_us + minute * 60_000_000
+        for first in range(minute * 60, minute * 60 + 60, batch_s):
+            last = first + batch_s - 1
+            for node in range(nodes):
+                us, mark = begin_us + last * 1_000_000 + node, (first * nodes + node) * 2654435761
+                name = f"live-{us:017d}-{first}-{last}-{NODE_RANKS * batch_s}-{mark % 2**32:08x}"
+                path = Path(f"{folder}/{name}.parquet")
+                live.append(Segment("steps", "j", path, first, last, NODE_RANKS * batch_s))
+        for number, group in enumerate(plan(live, STEPS, minimum=MINIMUM)):
+            gone = [segment.path.as_posix() for segment in group]
+            first, last = min(s.first for s in group), max(s.last for s in group)
+            rows, merge_id = sum(s.rows for s in group), f"{minute:020x}{number:04x}"
+            path = Path(f"{folder}/part-{merge_id}-0-{first}-{last}-{rows}.parquet")
+            lake.commit(Commit(merge_id, "compact", at_us, (path.as_posix(),), tuple(gone)))
+            left = {*gone}
+            live = [s for s in live if s.path.as_posix() not in left]
+            live.append(Segment("steps", "j", path, first, last, rows))
+            replaced += (p for p in gone if minute % 20 == 0 and "/live-" in p)
+        with lake.commits.compacting(lake.root):
+            # As old as it was then.
+            age_s = time.time() - at_us / 1e6 + FOLD_AGE_S
+            fold_log(lake, grace_s=0.0, age_s=age_s)
+        if minute % 10 == 0:
+            commits, refused = reader.commits.state()
+            log = {p.name: p.stat().st_size for p in (lake.root / "commits").iterdir()}
+            beside = sum(size for name, size in log.items() if name.endswith(".json"))
+            told = {"files": len(log), "bytes": beside, "names": len(refused)}
+            most |= Counter({**told, "commits": len(commits)})
+    tracemalloc.start()
+    fresh = CommitLog(lake.root / "commits")
+    commits, refused = fresh.state()
+    resident_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    # Whatever was replaced is refused, and what lives is there.
+    assert all(name in refused for name in replaced)
+    assert not any(segment.path.as_posix() in refused for segment in live)
+    whole = {s.path.as_posix() for s in live if s.path.name.startswith("part-")}
+    assert {c.adds[0] for c in commits.values()} >= whole
+    # The log beside 12 bytes a name, and what is resident of it, are those of the last two hours.
+    held_hours = FOLD_AGE_S / 3600 + FOLD_RECORDS / 60
+    names = 1.3 * held_hours * 3600 / batch_s * nodes
+    assert most["names"] < names
+    assert most["bytes"] < names * 100
+    assert most["files"] < 1.3 * held_hours * 60 + 20
+    assert most["commits"] < 1.3 * held_hours * 60 + hours * 4 + 20
+    assert resident_bytes < names * 400
+    spent = [len(run.digests) for run in fresh.folded.runs]
+    assert sum(spent) > (hours - 2) * 3600 / batch_s * nodes
+    assert len(spent) < 12
 
 
 @given(st.lists(st.integers(1, TARGET_ROWS + 1), min_size=1, max_size=80), st.integers(2, 9))

@@ -17,15 +17,18 @@ from typing import Any
 import pytest
 
 from steptax.app.errors import InputError
-from steptax.app.lake import Lake
+from steptax.app.lake import Lake, rollups
 from steptax.app.lake.compact import compact
 from steptax.app.queries import QUERIES
 from steptax.app.schema import TABLES
 from steptax.app.views.fleet.view import fleet_view
 from steptax.app.views.health import health_view
+from steptax.app.views.job import extent
+from steptax.app.views.job.history import history_view
 from steptax.app.views.job.view import job_view
 from steptax.app.views.review.executive import executive_view
 from steptax.app.views.workspace import open_workspace
+from steptax.benchmarks.product.scale_data import JOB, fill
 from tests.app.fleet_lake import RANKS, S, rows, steps, us
 from tests.team_lake import store_team
 
@@ -52,7 +55,7 @@ def test_every_row_of_the_oldest_lake_is_there(oldest: Lake) -> None:
 def test_every_query_of_today_answers_on_it(oldest: Lake, name: str) -> None:
     known: dict[str, Any] = {"last_us": 2**62, "last_step": 10**6, "last_job": "~", "first_job": ""}
     known |= {"limit_rows": 100, "now_us": us(2026, 9, 30), "gpu_uuids": ["g"], "is_live": False}
-    known |= {"step_block": 10, "window_steps": 10}
+    known |= {"step_block": 10, "window_steps": 10, "quantile_ratio": 0.95}
     known |= {"printed_name": "loss"}
     asked = {p: known.get(p, 1) for p in QUERIES[name].parameters if p != "job_id"}
     engine = open_workspace(oldest.root).engine
@@ -85,10 +88,37 @@ def test_the_same_import_as_then_adds_nothing(oldest: Lake) -> None:
     assert open_workspace(oldest.root).ingests()[0].detail["accepted"] == {"steps": 20}
 
 
+def test_roll_ups_that_an_older_version_lacked_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steptax: Callable[..., Any]
+) -> None:
+    """By the first page that asks for one, or all of them by the command: as if from the start."""
+    monkeypatch.setattr(rollups, "ROLLED_ROWS", 64)
+    monkeypatch.setattr(extent, "BIG_ROWS", 64)
+    lake = Lake(tmp_path / "lake", create=True)
+    fill(lake, 4, 200)
+
+    def files() -> dict[Path, bytes]:
+        return {p: p.read_bytes() for p in (lake.root / "rollups").rglob("*.parquet")}
+
+    whole = files()
+    assert {path.relative_to(lake.root / "rollups").parts[0] for path in whole} >= {"step-bins-1"}
+    told = history_view(open_workspace(lake.root), JOB)
+    for by in ("page", "command"):
+        shutil.rmtree(lake.root / "rollups" / "step-bins-1")
+        if by == "page":
+            again = history_view(open_workspace(lake.root), JOB)
+            assert told is not None
+            assert again is not None
+            assert again.spread == told.spread is not None
+        else:
+            assert steptax("rollup", "--lake", lake.root)["summed_up"] == 2
+        assert files() == whole
+
+
 def test_a_lake_of_the_future_is_refused_with_what_to_do(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake", create=True)
-    (lake.root / "LAKE.json").write_text('{"format": 2}')
-    with pytest.raises(InputError, match="lake format 2 where 1 was expected") as error:
+    (lake.root / "LAKE.json").write_text('{"format": 3}')
+    with pytest.raises(InputError, match="lake format 3 where 1 or 2 was expected") as error:
         Lake(lake.root)
     assert "newer" in str(error.value)
 

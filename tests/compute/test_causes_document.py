@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from steptax.app.compute.causes.model import CAUSE_TEXTS, Cause
+from steptax.app.compute.causes.policy import NAMED_WHEN, named_when
 from steptax.app.compute.straggler import quiet_failures
 from steptax.app.compute.straggler.rules import (
     CauseRules,
@@ -53,7 +54,19 @@ def test_every_cause_is_described_in_the_words_of_the_product() -> None:
     for cause, text in CAUSE_TEXTS.items():
         title, when, settle = rows[cause.value]
         assert (title, settle) == (text.title, text.settle)
-        assert when.strip()
+        assert when.strip() == NAMED_WHEN[cause]
+
+
+def test_a_threshold_is_told_with_the_value_that_holds() -> None:
+    told = named_when(Cause.THERMAL)
+    assert f"at least throttled_ratio ({CauseRules().throttled_ratio:g}) of the time" in told
+    assert "sw_thermal, hw_thermal or hw_slowdown" in told
+    held = {f.name for group in GROUPS for f in fields(group)}
+    for cause in Cause:
+        text = named_when(cause)
+        assert "`" not in text
+        for name in held & set(re.findall(r"[a-z]+(?:_[a-z]+)+", text)):
+            assert f"{name} (" in text
 
 
 def test_thresholds_that_the_text_names_exist() -> None:

@@ -21,7 +21,6 @@ from steptax.app.compute.collectives.bus_bandwidth import (
     headline_busbw,
     nic_gb_per_s,
     ranks_from_bandwidths,
-    total_bytes,
     wire_share,
 )
 from steptax.app.compute.collectives.references import (
@@ -183,12 +182,6 @@ def test_ranks_cannot_be_told_where_the_factor_is_one_or_impossible() -> None:
     assert too_much.value is None
     assert "does not occur" in (too_much.reason or "")
     assert ranks_from_bandwidths(AR, 50, 100).value is None
-
-
-def test_size_of_a_gather_is_that_of_all_parts() -> None:
-    assert total_bytes(Collective.ALL_GATHER, 100, 8) == 800
-    assert total_bytes(Collective.REDUCE_SCATTER, 100, 8) == 800
-    assert total_bytes(AR, 100, 8) == 100
 
 
 def test_a_sweep_that_still_rises_says_so() -> None:

@@ -98,10 +98,6 @@ def test_maximum_against_simulation(n: int, distribution: str) -> None:
         assert ordered[:, k - 1].mean() == pytest.approx(expected, abs=4 * error)
 
 
-def test_exponential_spread_of_the_maximum() -> None:
-    assert o.exponential_max_sd(3, 2.0) == pytest.approx(2 * math.sqrt(1 + 1 / 4 + 1 / 9))
-
-
 @given(st.integers(2, 100_000))
 def test_maximum_grows_with_ranks(n: int) -> None:
     assert o.normal_max_mean(n) < o.normal_max_mean(n + max(1, n // 10))

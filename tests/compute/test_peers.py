@@ -15,7 +15,7 @@ from steptax.app.compute.stats.rows import (
     row_quantile,
     row_sum,
 )
-from steptax.app.compute.straggler.peers import peer_median
+from steptax.app.compute.straggler.peers import peer_median, peer_median_at
 
 #: How long an example takes says nothing about whether it is right.
 UNTIMED = settings(suppress_health_check=[HealthCheck.too_slow])
@@ -51,6 +51,17 @@ def test_median_of_the_others(values: np.ndarray) -> None:
 def test_median_of_the_others_on_the_same_stage(values: np.ndarray, seed: int) -> None:
     groups = np.random.default_rng(seed).integers(0, 3, values.shape[1]).astype(np.int32)
     np.testing.assert_array_equal(peer_median(values, groups), by_hand(values, groups))
+
+
+@UNTIMED
+@given(values=VALUES, seed=st.integers(0, 99))
+def test_some_cells_alone_have_the_same_median(values: np.ndarray, seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    cells = tuple(dice.integers(0, size, 6) for size in values.shape)
+    groups = dice.integers(0, 3, values.shape[1]).astype(np.int32)
+    for own in (None, groups):
+        found = peer_median_at(values, (cells[0], cells[1]), own)
+        np.testing.assert_array_equal(found, peer_median(values, own)[cells])
 
 
 @UNTIMED

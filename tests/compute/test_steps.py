@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from steptax.app.compute.straggler import steps
 from steptax.app.compute.straggler.steps import (
     StepMatrix,
     accounted_us,
@@ -192,3 +193,36 @@ def test_parts_may_exceed_their_whole_by_one_percent_and_a_millisecond(
     assert bool(kept.reported[0, 0]) is not refused
     if refused:
         assert name_cell(matrix, bad) == "step 5, rank 2"
+
+
+def test_a_selection_of_whole_steps_is_no_copy() -> None:
+    matrix = build_matrix(
+        {
+            "step": np.repeat(np.arange(4), 3),
+            "rank": np.tile(np.arange(3), 4),
+            "duration_us": np.arange(12) + 10.0,
+            "comm_us": np.full(12, 5000.0),
+        },
+        world_size=3,
+    )
+    assert matrix.inconsistent.all()
+    everyone = np.arange(3)
+    part = matrix.select(np.array([1, 2]), everyone)
+    assert np.shares_memory(part.duration_us, matrix.duration_us)
+    np.testing.assert_array_equal(part.duration_us, matrix.duration_us[1:3])
+    for chosen in (part, part.expecting(3), matrix.select(np.array([3, 1]), np.array([2, 0]))):
+        assert chosen.inconsistent.shape == chosen.duration_us.shape
+        assert chosen.inconsistent.all()
+    rows, parts = zip(*matrix.parts(), strict=True)
+    assert [(row.start, row.stop) for row in rows] == [(0, 4)]
+    assert parts[0].expected_ranks == matrix.expected_ranks
+
+
+@given(numbers=st.lists(st.integers(-(2**40), 2**40) | st.integers(-3, 9), min_size=1, max_size=30))
+def test_places_of_numbers_are_those_of_sorting_them(numbers: list[int]) -> None:
+    values = np.array(numbers, dtype=np.int64)
+    found, place = steps._places(values)
+    want, at = np.unique(values, return_inverse=True)
+    np.testing.assert_array_equal(found, want)
+    np.testing.assert_array_equal(place, at)
+    assert found.dtype == values.dtype

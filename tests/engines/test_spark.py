@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,8 +24,10 @@ from steptax.app.lake import Lake, ScopedLake
 from steptax.app.lake.retain import retain
 from steptax.app.lake.rollups import is_rolled, made, rollup_path
 from steptax.app.queries import QUERIES, DuckEngine
+from steptax.app.queries.asked import Asked
 from steptax.app.queries.spark import QUIET, SparkEngine, spark_session
 from steptax.app.schema.rollups import DAY_US, ROLLUPS
+from steptax.benchmarks.product.scale_data import segments
 from tests.engines.generated_lake import BEGIN_US, generated_lake
 
 MASTER = "local-cluster[2,1,1024]"
@@ -55,6 +58,7 @@ PARAMETERS: dict[str, Any] = {
     "step": 3,
     "step_block": 256,
     "window_steps": 256,
+    "quantile_ratio": 0.95,
 }
 
 
@@ -279,3 +283,27 @@ def test_queries_are_listed_and_wrong_ones_refused(
     assert steptax("query", "no_such", fails=2)["kind"] == "NotFoundError"
     wrong = steptax("query", "step_rows", "--set", "colour=red", fails=2)
     assert "first_step" in wrong["hint"]
+
+
+@pytest.mark.slow
+def test_of_a_long_job_spark_reads_what_adds_its_windows_up(session: Any, tmp_path: Path) -> None:
+    """As many files as spans, not as segments; of the job that is asked about, and of no other."""
+    lake = Lake(tmp_path / "lake", create=True)
+    for job, steps in (("long", 8 * 128 + 3 * 128), ("other", 8 * 128 + 128)):
+        for part in segments(128, steps):
+            rows = part.set_column(0, "job_id", pa.array([job] * part.num_rows))
+            lake.append("steps", rows, source="benchmark")
+    asked: dict[str, Any] = {"job_id": "long", "step_block": 1024, "window_steps": 1024}
+    engine = SparkEngine(lake, session)
+    given = Asked.of("history_windows", "long", None, None, asked)
+    found = engine.frame(given).inputFiles()
+    names = [unquote(path).rpartition("/rollups/")[2] for path in found]
+    assert all("job=long" in name for name in names)
+    windows = sorted(n.rpartition("/")[2] for n in names if n.startswith("rank-windows"))
+    # Eight segments in one span; the newest span grows still, and its three are read as they are.
+    assert [name.partition("-")[0] for name in windows] == ["live", "live", "live", "span"]
+    assert_same(
+        engine.run("history_windows", **asked),
+        DuckEngine(lake).run("history_windows", **asked),
+        ordered=False,
+    )

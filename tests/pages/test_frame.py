@@ -16,8 +16,8 @@ from steptax.app import first_run
 from steptax.app.access import AccessDeniedError
 from steptax.app.errors import IntegrityError
 from steptax.app.lake import Lake
-from steptax.pages import data, parts
 from steptax.pages import first_run as first_run_page
+from steptax.pages import fleet_data, parts
 from tests.app.fleet_lake import charge, rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +88,7 @@ def test_who_may_only_read_is_told_nothing_of_the_machine(
         for place in (tmp_path, lake.root, Path.home()):
             assert str(place) not in text_of(at)
     with pytest.raises(AccessDeniedError):
-        data.set_budget(
+        fleet_data.set_budget(
             scope="all", period="2026-04", budget_usd=None, goodput_slo_ratio=None, set_by="me"
         )
     first_run_page._connect(first_run.Offer("files", "", "", "steptax", "steps", str(tmp_path)))
@@ -198,7 +198,7 @@ def test_an_error_is_a_message_with_a_way_out(
     def fail(*_: object) -> None:
         raise IntegrityError("a $1 bucket is _odd_", where="ledger", hint="report it")
 
-    monkeypatch.setattr(data, "executive", fail)
+    monkeypatch.setattr(fleet_data, "executive", fail)
     add("worker")
     at = show()
     assert not at.exception
@@ -254,7 +254,7 @@ def test_the_entry_script_stands_beside_no_pages_folder() -> None:
 
 
 def test_importing_a_page_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "executive", lambda *_: pytest.fail("drew on import"))
+    monkeypatch.setattr(fleet_data, "executive", lambda *_: pytest.fail("drew on import"))
     runpy.run_path(str(ROOT / "pages" / "executive.py"), run_name="imported")
     assert "steptax.pages.frame" in sys.modules
 

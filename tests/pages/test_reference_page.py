@@ -7,8 +7,11 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from steptax.app.compute.causes.model import Cause
 from steptax.app.reference import STUDIES
 from steptax.app.reference_figures import reference_figures
+from steptax.app.views.cause_policy import named_causes
+from steptax.pages.cause_list import ALL, address
 
 REFERENCE = "../pages/reference.py"
 
@@ -52,3 +55,16 @@ def test_both_straggler_studies_stand_side_by_side(show: Show) -> None:
     for text, study in zip(said, pair, strict=True):
         assert study.name in text
         assert study.cluster in text
+
+
+@pytest.mark.usefixtures("lake")
+def test_every_cause_has_a_place_that_pages_lead_to(show: Show, text_of: Text) -> None:
+    at = show(REFERENCE)
+    anchors = {heading.anchor for heading in (*at.header, *at.subheader)}
+    ids = [one.cause_id for one in named_causes()]
+    assert ids == [cause.value for cause in Cause]
+    assert {ALL.partition("#")[2], *(address(one).partition("#")[2] for one in ids)} <= anchors
+    said = text_of(at)
+    for one in named_causes():
+        for name, text in one.lines:
+            assert f"*{name}*: {text}" in said

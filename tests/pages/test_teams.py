@@ -17,7 +17,7 @@ from steptax.app.lake import Lake
 from steptax.app.lake.segments import job_folder
 from steptax.app.views.job.models import JobView
 from steptax.app.views.kept import Latest
-from steptax.pages import data, reader
+from steptax.pages import data, fleet_data, reader
 from steptax.pages.state import Selection
 from tests.app.fleet_lake import rows
 from tests.pages.sent import PAGES, files, sent  # noqa: F401
@@ -130,13 +130,13 @@ def test_data_of_each_kind_is_of_the_own_team(teams: Lake, read_as: Read) -> Non
     assert data.workspace().job_ids() == [f"{OURS}-run"]
     assert not data.has_collectives(theirs)
     assert not data.devices_are_there(theirs)
-    scopes = data.budget_scopes()
+    scopes = fleet_data.budget_scopes()
     assert f"team:{OURS}" in scopes
     assert THEIRS not in repr(scopes)
     with pytest.raises(UserError):
         data.record(theirs, None)
     with pytest.raises(UserError):
-        data.budget(f"team:{THEIRS}", None, None)
+        fleet_data.budget(f"team:{THEIRS}", None, None)
 
 
 def test_a_shared_view_of_a_running_job_serves_nobody_else(
@@ -181,7 +181,7 @@ def test_who_may_set_which_budget(teams: Lake, read_as: Read) -> None:
 
     def may_set(scope: str) -> bool:
         try:
-            data.set_budget(scope=scope, **entry)
+            fleet_data.set_budget(scope=scope, **entry)
         except AccessDeniedError:
             return False
         return True

@@ -25,7 +25,11 @@ def test_a_finding_stands_with_its_cause_its_evidence_and_what_to_do(
     assert "the device is slowed down by heat (confidence 95 %)" in said
     assert "sw_thermal reported in 83 % of its time at work" in said
     assert "check fans, coolant and airflow" in said
-    assert "docs/causes.md" in said
+    assert "docs/" not in said  # an installation has no documents beside it
+    assert "[How this cause is named](reference#cause-thermal)" in said
+    assert "(reference#causes)" in said
+    (card,) = (one for one in at.get("html") if "steptax-card" in one.proto.body)
+    assert '<a href="reference#cause-thermal">the device is slowed down by heat' in card.proto.body
 
 
 def test_a_level_job_has_no_such_section(

@@ -125,7 +125,7 @@ def _split_pool(split: StepSplit, painted: Painted, steps: Executions, world_siz
     total = sum(own.values(), _ZERO)
     if total - longest > Fraction(longest, 100) + 1000 * world_size * len(split.places):
         raise IntegrityError(
-            f"the ranks of {len(split.places)} steps report {float(total):.0f} GPU-us, but these "
+            f"the ranks of {len(split.places):,} steps report {float(total):.0f} GPU-us, but these "
             f"steps last {longest} GPU-us",
             hint="the parts belong to other steps, or the world size is wrong",
         )

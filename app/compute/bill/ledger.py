@@ -20,7 +20,6 @@ from steptax.app.compute.bill.cost import exact_usd, split_to_cents, to_cents
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.stats.rows import Flags, Floats, Ints, row_max
 from steptax.app.compute.straggler.arrival import (
-    Arrivals,
     Basis,
     BasisChoice,
     arrivals,
@@ -166,7 +165,7 @@ def step_ledger(
             hint="phases and communication must be disjoint parts of the duration",
         )
     choice = choose_basis(matrix, rules)
-    cut = _cut(matrix, choice, arrivals(matrix, choice))
+    cut = _cut(matrix, choice)
     price = None if matrix.time_is_relative else usd_per_gpu_hour
     return _priced(cut, price, matrix.weight, choice)
 
@@ -192,8 +191,40 @@ def _whole(values: Floats, cells: Flags) -> Ints:
     return np.rint(np.where(cells & ~np.isnan(values), values, 0.0)).astype(np.int64)
 
 
-def _cut(matrix: StepMatrix, choice: BasisChoice, arrived: Arrivals) -> _Cut:
+def _cut(matrix: StepMatrix, choice: BasisChoice) -> _Cut:
     """Cut every report into its buckets."""
+    cut = _Cut(_left_over(matrix, choice), {}, {}, 0)
+    for name in PHASES:
+        # Few sources tell a collective from communication: no line without it.
+        is_told = name in matrix.phases and (name == "compute" or not matrix.work_is_partial)
+        if not is_told and name != "collective":
+            cut.us[name] = None
+    if choice.unknown is not None:
+        cut.us["straggler_wait"], cut.notes["straggler_wait"] = None, choice.unknown
+    over = missing = 0
+    for _, part in matrix.parts():
+        cut_over, unreported = _cut_part(cut, part, choice)
+        over, missing = over + cut_over, missing + unreported
+    if over * LEAST_TOLD > cut.paid_us:
+        cut.notes[cut.left] = (
+            "the parts of some reports exceed them, by "
+            f"{format_share(over / max(cut.paid_us, 1))} in all: "
+            "they are cut to their report"
+        )
+    cut.us.setdefault("exposed_comm", None)
+    if missing:
+        cut.notes["unrecorded"] = (
+            f"{missing:,} reports are missing; each is counted as long as the longest "
+            "report of its step"
+        )
+    _pipeline_bubble(cut, matrix)
+    _remarks(cut, matrix, choice)
+    return cut
+
+
+def _cut_part(cut: _Cut, matrix: StepMatrix, choice: BasisChoice) -> tuple[int, int]:
+    """Add some steps to ``cut``; by how much parts exceeded reports, how many reports lack."""
+    arrived = arrivals(matrix, choice)
     reported = matrix.reported
     longest = np.rint(np.nan_to_num(row_max(matrix.duration_us))).astype(np.int64)
     split = reported & ~np.isnan(arrived.work_us)
@@ -201,8 +232,7 @@ def _cut(matrix: StepMatrix, choice: BasisChoice, arrived: Arrivals) -> _Cut:
     if choice.basis in (Basis.PHASES, Basis.DURATION) and choice.unknown is None:
         # Here the duration may end before the barrier: the rank is paid until the last is ready.
         rest = np.where(reported, longest[:, None], 0)
-    cut = _Cut(_left_over(matrix, choice), {}, {}, int(rest.sum()))
-
+    cut.paid_us += int(rest.sum())
     parts: dict[str, Ints] = {}
 
     def take(bucket: str, values: Floats) -> None:
@@ -212,25 +242,14 @@ def _cut(matrix: StepMatrix, choice: BasisChoice, arrived: Arrivals) -> _Cut:
     for name in PHASES:
         if name in matrix.phases and (name == "compute" or not matrix.work_is_partial):
             take(name, matrix.phases[name])
-        elif name != "collective":  # few sources tell it from communication: no line without it
-            cut.us[name] = None
     if choice.unknown is None:
         take("straggler_wait", arrived.wait_us)
-    else:
-        cut.us["straggler_wait"], cut.notes["straggler_wait"] = None, choice.unknown
     merged = matrix.has_pipeline and choice.basis is Basis.COMM
     if arrived.transfer_us is not None and choice.unknown is None:
         take("comm_and_bubble" if merged else "exposed_comm", arrived.transfer_us)
     over = _fit(parts, rest)
     for bucket, us in parts.items():
         cut.add(bucket, int(us.sum()))
-    if over * LEAST_TOLD > cut.paid_us:
-        cut.notes[cut.left] = (
-            "the parts of some reports exceed them, by "
-            f"{format_share(over / max(cut.paid_us, 1))} in all: "
-            "they are cut to their report"
-        )
-    cut.us.setdefault("exposed_comm", None)
     cut.add(cut.left, int(rest[split].sum()))
     if not split[reported].all():
         cut.add("unsplit", int(rest[~split].sum()))
@@ -238,13 +257,7 @@ def _cut(matrix: StepMatrix, choice: BasisChoice, arrived: Arrivals) -> _Cut:
     if missing.any():
         cut.add("unrecorded", int((missing * longest).sum()))
         cut.paid_us += int((missing * longest).sum())
-        cut.notes["unrecorded"] = (
-            f"{int(missing.sum())} reports are missing; each is counted as long as the longest "
-            "report of its step"
-        )
-    _pipeline_bubble(cut, matrix)
-    _remarks(cut, matrix, choice)
-    return cut
+    return over, int(missing.sum())
 
 
 def _fit(parts: Mapping[str, Ints], rest: Ints) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +12,7 @@ from steptax.app.compute.bill.executions import Executions
 from steptax.app.compute.bill.job_events import Finding
 from steptax.app.compute.bill.ledger import TITLES, Ledger, step_ledger
 from steptax.app.compute.measure import Level
-from steptax.app.compute.stats.rows import Ints
+from steptax.app.compute.stats.rows import Floats, Ints
 from steptax.app.compute.straggler.arrival import Basis, arrivals
 from steptax.app.compute.straggler.steps import (
     StepMatrix,
@@ -126,7 +126,7 @@ def split_steps(
         rows = np.array([k for k, s in enumerate(matrix.steps.tolist()) if s in by_step], dtype=int)
         if len(rows):
             part = matrix.select(rows, np.arange(len(matrix.ranks)))
-            part = replace(part, expected_ranks=matrix.expected_ranks)
+            part = part.expecting(matrix.expected_ranks)
             places = np.array([by_step[s] for s in part.steps.tolist()], dtype=np.int64)
             splits.append(_split(part, places, steps, pipeline))
     return sorted(splits, key=lambda split: int(split.places.min()))
@@ -139,7 +139,7 @@ def _split(
     findings = []
     if bad.any():
         text = (
-            f"{int(bad.sum())} reports have parts that exceed their duration and are left out, "
+            f"{int(bad.sum()):,} reports have parts that exceed their duration and are left out, "
             f"the first is {name_cell(matrix, bad)}"
         )
         findings.append(Finding("rejected", text))
@@ -179,8 +179,10 @@ def _room(matrix: StepMatrix) -> Ints:
 
     A step that reports a checkpoint of its own has none: its save is counted there.
     """
-    open_us = matrix.duration_us - accounted_us(matrix)
-    least = np.where(np.isnan(open_us), np.inf, open_us).min(axis=1, initial=np.inf)
+    least = np.empty(len(matrix.steps))
+    for rows, part in matrix.parts():
+        open_us = part.duration_us - accounted_us(part)
+        least[rows] = np.where(np.isnan(open_us), np.inf, open_us).min(axis=1, initial=np.inf)
     saves = matrix.phases.get("checkpoint")
     if saves is not None:
         least = np.where(np.nan_to_num(saves).max(axis=1) > 0, 0.0, least)
@@ -188,9 +190,14 @@ def _room(matrix: StepMatrix) -> Ints:
     # Parts are counted in whole microseconds, and may so be half of one longer each.
     more = (matrix.wait_us, matrix.transfer_us, matrix.comm_us)
     parts = [matrix.duration_us, *matrix.phases.values(), *(us for us in more if us is not None)]
-    is_whole = all(np.array_equal(known := np.nan_to_num(us), np.rint(known)) for us in parts)
+    is_whole = all(_is_whole(us[k]) for us in parts for k in range(len(us)))
     margin = 0.0 if is_whole else len(parts) / 2
     return np.floor(np.maximum(least - margin, 0.0)).astype(np.int64)
+
+
+def _is_whole(values: Floats) -> bool:
+    """Whether all that is known of ``values`` are whole numbers."""
+    return bool(((values == np.rint(values)) | np.isnan(values)).all())
 
 
 def _bubble(

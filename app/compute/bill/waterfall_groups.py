@@ -144,10 +144,11 @@ def total(bills: Sequence[Waterfall], labels: Labels | None = None) -> Waterfall
     no_useful = [bill for bill in with_steps if bill.no_useful]
     warnings = []
     if 0 < len(with_steps) < (of := sum(bill.bills for bill in timed)):
-        warnings.append(f"{of - len(with_steps)} of {of} bills have no steps")
+        warnings.append(f"{of - len(with_steps):,} of {of:,} bills have no steps")
     if 0 < len(no_useful) < len(with_steps):
         warnings.append(
-            f"{len(no_useful)} of {len(with_steps)} bills have no model FLOPs, so that the useful "
+            f"{len(no_useful):,} of {len(with_steps):,} bills have no model FLOPs, so that the "
+            "useful "
             "part is a lower bound"
         )
     every = len(no_useful) == len(with_steps)

@@ -13,7 +13,7 @@ from steptax.app.compute.calculators.parameter import Kind, Parameter
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.stats.order_stats import Array
 from steptax.app.errors import UserError
-from steptax.app.format import format_share, format_value
+from steptax.app.format import format_alike, format_share, format_value
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,7 @@ def remove_worst(
         if usd_per_gpu_hour is None
         else Measure(recovered * n * 24 * usd_per_gpu_hour, "USD/d")
     )
+    then, later, fewer = format_alike((before, replaced, shrunk), "ms")
     return RemoveWorst(
         recovered_ratio=Measure(recovered, "ratio"),
         ceiling=Measure(1 - (other_ms + float(work.min())) / before, "ratio"),
@@ -156,11 +157,18 @@ def remove_worst(
         payback_d=_payback(per_day, replacement_usd),
         curve=tuple((r.removed, other_ms + r.replaced, other_ms + r.shrunk) for r in steps),
         sentence=f"Replacing {_slowest(worst)} of {n:,} ranks takes the step from "
-        f"{format_value(before, 'ms')} to {format_value(replaced, 'ms')} and saves "
-        f"{format_share(recovered)} of the GPU time; running without "
-        f"{'it' if worst == 1 else 'them'} takes {format_value(shrunk, 'ms')}.",
+        f"{then} to {later} and saves "
+        f"{format_share(recovered)} of the GPU time{_worth(per_day)}; running without "
+        f"{'it' if worst == 1 else 'them'} takes {fewer}.",
         warnings=("from one mean per rank: no band, and chance is taken as lasting",),
     )
+
+
+def _worth(per_day: Measure) -> str:
+    """What that is a day, where the price is known and something comes back."""
+    if per_day.value is None or per_day.value <= 0:
+        return ""
+    return f", {format_value(per_day.value, 'USD')} a day"
 
 
 def _slowest(worst: int) -> str:

@@ -36,7 +36,7 @@ def host_sides(
     host = places["host"]
     own = host[columns[0]]
     mine = int(np.count_nonzero(host[list(columns)] == own))
-    for_it = f"{mine} of the {int(np.count_nonzero(host == own))} ranks of that host together"
+    for_it = f"{mine} of the {int(np.count_nonzero(host == own)):,} ranks of that host together"
     beside = slow_beside(excess, columns, rules)
     other = beside[host[beside] != own]
     share = f"{spoken_ratio(rules.beside_ratio)} of their excess"
@@ -45,7 +45,7 @@ def host_sides(
     hosts = len(np.unique(host[other]))
     where = "another host" if hosts == 1 else f"{hosts} other hosts"
     ranks = "rank has" if len(other) == 1 else "ranks have"
-    return (for_it,), (f"{len(other)} {ranks} at least {share} at the same time on {where}",)
+    return (for_it,), (f"{len(other):,} {ranks} at least {share} at the same time on {where}",)
 
 
 def expert_sides(
@@ -55,7 +55,7 @@ def expert_sides(
     mine = list(columns)
     place = int(places["ep"][mine[0]])
     all_of = np.flatnonzero(places["ep"] == place)
-    text = f"{len(mine)} of the {len(all_of)} ranks with the experts of place {place} are slow "
+    text = f"{len(mine):,} of the {len(all_of):,} ranks with the experts of place {place} are slow "
     text += "together"
     if "dp" in places:
         replicas = [len(np.unique(places["dp"][who])) for who in (mine, all_of)]

@@ -87,10 +87,13 @@ def diagnose(
         return Diagnosis(reason=reason or result.verdict.text)
     matrix, _ = without_inconsistent(matrix)
     silent = silent_ranks(matrix, result.rules.stopped_lag_steps)
-    steps, columns = result.coverage.step_places, result.coverage.rank_places
-    part = matrix.select(steps, columns)
+    columns = result.coverage.rank_places
+    used = result.used
+    if used is None:
+        part = matrix.select(result.coverage.step_places, columns)
+        used = Used.of(part, arrivals(part, result.basis), result.rules)
     return _Case(
-        Used.of(part, arrivals(part, result.basis), result.rules),
+        used,
         result,
         _selected(evidence, columns),
         columns,

@@ -173,7 +173,7 @@ def _majority_finding(used: Used, found: Majority, rules: CauseRules) -> list[Fi
     return [
         Finding(
             Scope.MOVING,
-            f"the same {len(ranks)} of {len(used.matrix.ranks)} ranks ({spoken_list(ranks)})",
+            f"the same {len(ranks):,} of {len(used.matrix.ranks):,} ranks ({spoken_list(ranks)})",
             (),
             int(steps[0]),
             int(steps[-1]),

@@ -17,7 +17,7 @@ from steptax.app.compute.causes.sequence_fit import SequenceFit, fit_sequences, 
 from steptax.app.compute.spoken import spoken_ratio, spoken_us
 from steptax.app.compute.stats.rows import Floats
 from steptax.app.compute.straggler.arrival import Arrivals, Basis, is_measured
-from steptax.app.compute.straggler.peers import peer_median
+from steptax.app.compute.straggler.peers import peer_median_at
 from steptax.app.compute.straggler.rules import StragglerRules
 from steptax.app.compute.straggler.steps import StepMatrix
 
@@ -110,16 +110,9 @@ def explain(
         return Explanation(
             reason="cause not named: per-rank phases (compute_us, input_us, gc_us, ...) are missing"
         )
-    # Peers are on the same stage, so the other stages need no sorting.
-    columns = np.arange(len(matrix.ranks))
-    if matrix.stage is not None:
-        columns = np.flatnonzero(np.isin(matrix.stage, matrix.stage[cells[1]]))
-    stage = None if matrix.stage is None else matrix.stage[columns]
-    place = (cells[0], np.searchsorted(columns, cells[1]))
 
     def over_peers(values: Floats) -> float:
-        kept = values[:, columns]
-        return known_mean((kept - peer_median(kept, stage))[place])
+        return known_mean(values[cells] - peer_median_at(values, cells, matrix.stage))
 
     phases = []
     for name, values in parts.items():

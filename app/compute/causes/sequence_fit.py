@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from steptax.app.compute.stats.rows import Floats
+from steptax.app.compute.stats.rows import Floats, row_count, row_sum
 from steptax.app.compute.straggler.rules import StragglerRules
 
 
@@ -59,7 +59,10 @@ def fit_sequences(
     ``cells`` are the late reports, ``excess_us`` is how much longer they compute than their peers,
     and ``over_peers`` gives that of any other column.
     """
-    x, y = _centred(sequences, stage), _centred(values, stage)
+    x = _centred(sequences, stage)
+    if not np.nan_to_num(x).any():
+        return None
+    y = _centred(values, stage)
     known = ~np.isnan(x) & ~np.isnan(y)
     spread = float(np.sqrt(np.mean(x[known] ** 2) * np.mean(y[known] ** 2)))
     late = over_peers(sequences)
@@ -103,12 +106,9 @@ def known_mean(values: Floats) -> float:
 
 def _centred(values: Floats, stage: NDArray[np.int32] | None) -> Floats:
     """[S, R] less the mean of each step and stage."""
+    if stage is None:
+        return values - (row_sum(values) / np.maximum(row_count(values), 1))[:, None]
     out = values.copy()
-    groups = [np.arange(values.shape[1])]
-    if stage is not None:
-        groups = [np.flatnonzero(stage == one) for one in np.unique(stage)]
-    for members in groups:
-        part = values[:, members]
-        count = np.maximum(np.count_nonzero(~np.isnan(part), axis=1), 1)
-        out[:, members] = part - (np.nansum(part, axis=1) / count)[:, None]
+    for members in (np.flatnonzero(stage == one) for one in np.unique(stage)):
+        out[:, members] = _centred(values[:, members], None)
     return out

@@ -74,20 +74,6 @@ def busbw_factor(collective: Collective, n: int) -> float:
     return 1.0
 
 
-def total_bytes(collective: Collective, bytes_per_rank: float, n: int) -> float:
-    """S of a collective from what one rank holds: n times its part where parts are gathered.
-
-    For all-gather the part that a rank sends, for reduce-scatter the part that it receives.
-
-    Raises:
-        UserError: fewer than two ranks, or no bytes.
-    """
-    require_ranks(n)
-    require_positive(bytes_per_rank=bytes_per_rank)
-    gathered = collective in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
-    return bytes_per_rank * n if gathered else bytes_per_rank
-
-
 def algbw_gb_per_s(size_bytes: float, duration_s: float) -> float:
     """S / t in GB/s.
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv, betaln, digamma, log_ndtr, ndtr, ndtri, polygamma
+from scipy.special import betaincinv, betaln, digamma, log_ndtr, ndtr, ndtri
 
 from steptax.app.errors import UserError
 
@@ -114,12 +114,6 @@ def exponential_order_mean(k: int, n: int, mean: float = 1.0) -> float:
     if not 1 <= k <= n:
         raise UserError(f"the place must lie in 1..{n}, not {k}", where="k")
     return mean * float(digamma(n + 1) - digamma(n - k + 1))
-
-
-def exponential_max_sd(n: int, mean: float = 1.0) -> float:
-    """Standard deviation of the largest of N exponentials: mean * sqrt(sum of 1/i^2)."""
-    n = require_ranks(n)
-    return mean * math.sqrt(float(polygamma(1, 1) - polygamma(1, n + 1)))
 
 
 def standard_order_mean(k: int, n: int, cv: float, distribution: str) -> float:

@@ -13,6 +13,8 @@ from steptax.app.compute.stats.rows import Floats
 
 #: Counts held at once; bounds the memory of the weights of the replicates.
 _COUNTS_AT_ONCE = 4_000_000
+#: Means of replicates held at once, of many columns.
+_MEANS_AT_ONCE = 800_000
 
 
 def block_length(steps: int) -> int:
@@ -47,6 +49,22 @@ def block_means(values: Floats, *, replicates: int, seed: int) -> Floats:
         counts = np.bincount(flat, minlength=len(drawn) * steps).reshape(len(drawn), steps)
         out[first : first + len(drawn)] = counts.astype(np.float64) @ sums
     return out / (blocks * length)
+
+
+def mean_intervals(values: Floats, *, replicates: int, seed: int) -> tuple[Floats, Floats]:
+    """``interval`` of the ``block_means`` of ``values`` [S, K]: [K] each.
+
+    Some columns at a time, which all have the same draw: the replicates of very many columns take
+    more memory than their values.
+    """
+    low, high = np.empty(values.shape[1]), np.empty(values.shape[1])
+    width = max(1, _MEANS_AT_ONCE // max(1, replicates))
+    for first in range(0, len(low), width):
+        columns = slice(first, first + width)
+        means = block_means(values[:, columns], replicates=replicates, seed=seed)
+        # Column by column in memory: the order statistics of each are then read in one stretch.
+        low[columns], high[columns] = interval(np.ascontiguousarray(means.T).T)
+    return low, high
 
 
 def interval(replicates: Floats) -> tuple[Floats, Floats]:

@@ -17,18 +17,23 @@ def row_count(values: Floats) -> Ints:
 
 def row_max(values: Floats) -> Floats:
     """Largest reported value per row, NaN for an empty row: [S, R] to [S]."""
-    out = np.where(np.isnan(values), -np.inf, values).max(axis=1, initial=-np.inf)
+    out = np.fmax.reduce(values, axis=1, initial=-np.inf)
     return np.where(np.isneginf(out), np.nan, out)
 
 
 def row_min(values: Floats) -> Floats:
     """Smallest reported value per row, NaN for an empty row: [S, R] to [S]."""
-    return -row_max(-values)
+    out = np.fmin.reduce(values, axis=1, initial=np.inf)
+    return np.where(np.isposinf(out), np.nan, out)
 
 
 def row_sum(values: Floats) -> Floats:
     """Sum of the reported values per row, 0 for an empty row: [S, R] to [S]."""
-    return np.asarray(np.nansum(values, axis=1), dtype=np.float64)
+    total = np.asarray(values.sum(axis=1), dtype=np.float64)
+    holed = np.flatnonzero(np.isnan(total))
+    if len(holed):
+        total[holed] = np.nansum(values[holed], axis=1)
+    return total
 
 
 def row_mean(values: Floats) -> Floats:
@@ -39,6 +44,9 @@ def row_mean(values: Floats) -> Floats:
 
 def column_mean(values: Floats) -> Floats:
     """Mean of the reported values per column, NaN for an empty column: [S, R] to [R]."""
+    total = values.sum(axis=0)
+    if len(values) and not np.isnan(total).any():
+        return np.asarray(total / len(values))
     known = ~np.isnan(values)
     count = np.count_nonzero(known, axis=0)
     total = np.where(known, values, 0.0).sum(axis=0)
@@ -47,7 +55,12 @@ def column_mean(values: Floats) -> Floats:
 
 def row_argmax(values: Floats) -> NDArray[np.intp]:
     """Position of the largest reported value per row, the first among equals: [S, R] to [S]."""
-    return np.asarray(np.argmax(np.where(np.isnan(values), -np.inf, values), axis=1), dtype=np.intp)
+    out = np.asarray(np.argmax(values, axis=1), dtype=np.intp)
+    # The largest of a row with a hole is taken to be the hole.
+    holed = np.flatnonzero(np.isnan(values[np.arange(len(values)), out]))
+    if len(holed):
+        out[holed] = np.argmax(np.nan_to_num(values[holed], nan=-np.inf), axis=1)
+    return out
 
 
 def row_quantile(values: Floats, *q: float) -> list[Floats]:

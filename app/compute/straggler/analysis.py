@@ -113,13 +113,21 @@ def excess_matrix(matrix: StepMatrix, *, rules: StragglerRules = DEFAULT_RULES) 
 
 
 def work_and_peers(
-    matrix: StepMatrix, *, rules: StragglerRules = DEFAULT_RULES
+    matrix: StepMatrix,
+    *,
+    rules: StragglerRules = DEFAULT_RULES,
+    result: StragglerResult | None = None,
 ) -> tuple[Floats, Floats]:
     """[S, R] work of each report, and the median work of its peers, in microseconds.
 
-    NaN as in ``excess_matrix``.
+    NaN as in ``excess_matrix``. ``result`` is what these rules say of the same ``matrix``: where it
+    rests on all of it nothing is compared again.
     """
     matrix, _ = without_inconsistent(matrix)
+    if result is not None and result.used is not None:
+        used = result.used
+        if used.arrived.work_us.shape == matrix.duration_us.shape:
+            return used.arrived.work_us, used.peers_us
     choice = choose_basis(matrix, rules)
     if choice.unknown is not None:
         unknown = np.full(matrix.duration_us.shape, np.nan)
@@ -165,8 +173,8 @@ def _result(
         )
     else:
         verdict = untellable(
-            f"{len(used.matrix.steps)} usable steps are too few to tell a lasting straggler from a "
-            f"passing one, {rules.min_steps} would do"
+            f"{len(used.matrix.steps):,} usable steps are too few to tell a lasting straggler from "
+            f"a passing one, {rules.min_steps} would do"
         )
     if len(flagged):
         recoverable = totals.saved(saved_us(arrived.arrival_us, used.excess_us, flagged))
@@ -200,6 +208,7 @@ def _result(
         ranks=table,
         stages=stages,
         majority=majority if verdict.kind is Kind.MOST else None,
+        used=used,
     )
 
 

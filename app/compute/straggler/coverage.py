@@ -52,7 +52,7 @@ class Coverage:
         """``on 9 of 10 ranks`` when some are left out, else None."""
         if self.ranks_used == self.ranks_expected:
             return None
-        return f"on {self.ranks_used} of {self.ranks_expected} ranks"
+        return f"on {self.ranks_used:,} of {self.ranks_expected:,} ranks"
 
     @property
     def missing(self) -> str | None:
@@ -77,8 +77,8 @@ class Coverage:
         if self.steps_used and self.ranks_used:
             return None
         return (
-            f"no step was reported by enough ranks: {self.ranks_seen} of {self.ranks_expected} "
-            f"ranks reported {self.steps_total} steps, and {self._together} of them together"
+            f"no step was reported by enough ranks: {self.ranks_seen:,} of {self.ranks_expected:,} "
+            f"ranks reported {self.steps_total:,} steps, and {self._together} of them together"
         )
 
 

@@ -73,10 +73,26 @@ def usual_step_us(step_us: Floats) -> float:
 
 
 def _over_own_past(values_us: Floats) -> Floats:
-    over = values_us - np.nanquantile(values_us, _OWN_QUANTILE, axis=0)
+    over = values_us - _own_quantile(values_us)
     if values_us.shape[1] < 2:
         return np.asarray(over)
     return over - np.nan_to_num(peer_median(over))
+
+
+def _own_quantile(values_us: Floats) -> Floats:
+    """[R] lower quartile of each column; NaN for an empty one.
+
+    Without a loop over the columns, which there may be many thousands of, where none has a hole.
+    """
+    if not len(values_us):
+        return np.full(values_us.shape[1], np.nan)
+    holed = np.isnan(values_us).any(axis=0)
+    out = np.empty(values_us.shape[1])
+    for columns, quantile in ((~holed, np.quantile), (holed, np.nanquantile)):
+        if columns.any():
+            chosen = values_us if columns.all() else values_us[:, columns]
+            out[columns] = quantile(chosen, _OWN_QUANTILE, axis=0)
+    return out
 
 
 def warm_up_steps(step_us: Floats, rules: EpisodeRules) -> int:

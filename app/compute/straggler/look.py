@@ -40,13 +40,15 @@ def look(matrix: StepMatrix, rules: StragglerRules) -> Look:
     warnings = list(choice.warnings)
     if bad.any():
         warnings.append(
-            f"{np.count_nonzero(bad)} reports are left out because their parts exceed their "
+            f"{np.count_nonzero(bad):,} reports are left out because their parts exceed their "
             f"duration, first {name_cell(matrix, bad)}"
         )
     warnings += [said for said in (coverage.label, coverage.missing) if said]
     reason = choice.unknown or coverage.reason
     if reason is None and coverage.ranks_used < 2 and matrix.world_size > 1:
-        reason = f"only one of {coverage.ranks_expected} ranks reported enough steps to be compared"
+        reason = (
+            f"only one of {coverage.ranks_expected:,} ranks reported enough steps to be compared"
+        )
     part = matrix.select(coverage.step_places, coverage.rank_places)
     arrived = arrivals(part, choice)
     if reason is None and not arrived.paid_us.sum() > 0:

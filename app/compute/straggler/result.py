@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from steptax.app.compute.straggler.arrival import BasisChoice
 from steptax.app.compute.straggler.coverage import Coverage
 from steptax.app.compute.straggler.recurring import Recurrence
 from steptax.app.compute.straggler.rules import StragglerRules
+
+if TYPE_CHECKING:
+    from steptax.app.compute.straggler.tables import Used
 
 
 class Kind(StrEnum):
@@ -189,6 +193,8 @@ class StragglerResult:
     """Why the culprit is one where link probes name it, and not its own work."""
     link_excess_us: Measure | None = None
     """By how much it then holds up every rank in a step, at most."""
+    used: Used | None = field(default=None, repr=False)
+    """The reports that all this rests on, for whoever looks on; None where nothing can be told."""
 
     @property
     def ranks_used(self) -> frozenset[int]:

@@ -61,7 +61,10 @@ def _group_check(kind: str, work_us: Floats, ranks: Sequence[int], places: Place
         return GroupCheck(title, len(members), (), f"every {title} group is a single rank")
     if len(members) < 3:
         return GroupCheck(
-            title, len(members), (), f"{len(members)} {title} group(s): three are needed to compare"
+            title,
+            len(members),
+            (),
+            f"{len(members):,} {title} group(s): three are needed to compare",
         )
     times = {key: float(np.nanmean(row_max(work_us[:, group]))) for key, group in members.items()}
     middle = float(np.median(list(times.values())))

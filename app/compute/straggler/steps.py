@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,10 @@ from steptax.app.errors import IntegrityError, NotFoundError
 PHASES = ("compute", "input", "checkpoint", "h2d", "gc", "other", "collective")
 #: The parts of a step may exceed it by so much: they and the whole are read off different clocks.
 CLOCKS_DIFFER_RATIO = 0.01
+#: Reports that are added up at once: what that takes along stays in the processor's cache.
+_CELLS_AT_ONCE = 1 << 17
+#: Step numbers, or ranks.
+Whole = TypeVar("Whole", np.int32, np.int64)
 _TIMES = ("duration_us", "comm_us", "wait_us", "transfer_us", *(f"{p}_us" for p in PHASES))
 
 
@@ -24,7 +30,8 @@ class StepMatrix:
     """What each rank measured in each step; S steps, R ranks, microseconds.
 
     A matrix holds NaN where that rank did not report that value in that step; a column that
-    nobody reported is ``None`` (or absent from ``phases``), never zero.
+    nobody reported is ``None`` (or absent from ``phases``), never zero. Nobody writes into any of
+    these arrays: selections share them.
     """
 
     steps: Ints
@@ -79,14 +86,28 @@ class StepMatrix:
         """True when ranks are known to sit on more than one pipeline stage."""
         return self.stage is not None and len(np.unique(self.stage)) > 1
 
+    @cached_property
+    def inconsistent(self) -> Flags:
+        """[S, R] where the parts exceed the duration by more than 1 % of it and 1 ms."""
+        bad: Flags = np.empty(self.duration_us.shape, dtype=bool)
+        step = max(1, _CELLS_AT_ONCE // max(1, bad.shape[1]))
+        for first in range(0, len(bad), step):
+            rows = slice(first, first + step)
+            duration = self.duration_us[rows]
+            with np.errstate(invalid="ignore"):
+                over = _accounted_us(self, rows) - duration
+                bad[rows] = over > CLOCKS_DIFFER_RATIO * duration + 1000.0
+        bad.flags.writeable = False  # whoever asks again gets the same
+        return bad
+
     def select(self, steps: NDArray[np.intp], ranks: NDArray[np.intp]) -> StepMatrix:
         """The rows ``steps`` and columns ``ranks`` (positions); the ranks kept become expected."""
-        grid = np.ix_(steps, ranks)
+        grid = _grid(steps, ranks, self.duration_us.shape)
 
         def cut(values: Floats | None) -> Floats | None:
             return None if values is None else values[grid]
 
-        return replace(
+        part = replace(
             self,
             steps=self.steps[steps],
             ranks=self.ranks[ranks],
@@ -103,6 +124,28 @@ class StepMatrix:
             stage=None if self.stage is None else self.stage[ranks],
             dp=None if self.dp is None else self.dp[ranks],
         )
+        if "inconsistent" in self.__dict__:
+            part.__dict__["inconsistent"] = self.inconsistent[grid]
+        return part
+
+    def parts(self) -> Iterator[tuple[slice, StepMatrix]]:
+        """Stretches of steps, about so many reports that what is made of them stays in the cache.
+
+        Each with its rows here. The ranks that should report are those of the whole.
+        """
+        everyone = np.arange(len(self.ranks))
+        step = max(1, _CELLS_AT_ONCE // max(1, len(everyone)))
+        for first in range(0, max(1, len(self.steps)), step):
+            rows = slice(first, min(first + step, len(self.steps)))
+            part = self.select(np.arange(rows.start, rows.stop), everyone)
+            yield rows, part.expecting(self.expected_ranks)
+
+    def expecting(self, ranks: int) -> StepMatrix:
+        """The same where so many ranks should report."""
+        other = replace(self, expected_ranks=ranks)
+        if "inconsistent" in self.__dict__:
+            other.__dict__["inconsistent"] = self.inconsistent
+        return other
 
 
 def accounted_us(matrix: StepMatrix) -> Floats:
@@ -111,25 +154,41 @@ def accounted_us(matrix: StepMatrix) -> Floats:
     With ``work_is_partial`` only compute counts: the other phases may lie in another rank's
     shadow.
     """
-    shape = matrix.duration_us.shape
-    total = np.zeros(shape)
+    return _accounted_us(matrix, slice(None))
+
+
+def _accounted_us(matrix: StepMatrix, rows: slice) -> Floats:
+    """[K, R] ``accounted_us`` of the steps at the positions ``rows``."""
+    total = np.zeros(matrix.duration_us[rows].shape)
     for name, values in matrix.phases.items():
         if name == "compute" or not matrix.work_is_partial:
-            total += np.nan_to_num(values)
+            total += np.nan_to_num(values[rows])
     if matrix.work_is_partial:
         return total
-    unknown = np.full(shape, np.nan)
-    comm = unknown if matrix.comm_us is None else matrix.comm_us
-    wait = np.zeros(shape) if matrix.wait_us is None else np.nan_to_num(matrix.wait_us)
-    transfer = np.zeros(shape) if matrix.transfer_us is None else np.nan_to_num(matrix.transfer_us)
-    return total + np.where(np.isnan(comm), wait + transfer, comm)
+    split = np.zeros(total.shape)
+    for part in (matrix.wait_us, matrix.transfer_us):
+        if part is not None:
+            split += np.nan_to_num(part[rows])
+    if matrix.comm_us is not None:
+        comm = matrix.comm_us[rows]
+        split = np.where(np.isnan(comm), split, comm)
+    return total + split
+
+
+def _grid(
+    steps: NDArray[np.intp], ranks: NDArray[np.intp], shape: tuple[int, ...]
+) -> tuple[slice | NDArray[np.intp], ...]:
+    """An index of these rows and columns; without a copy where all of them are asked for."""
+    if not np.array_equal(ranks, np.arange(shape[1])):
+        return np.ix_(steps, ranks)
+    if len(steps) and np.array_equal(steps, np.arange(steps[0], steps[0] + len(steps))):
+        return (slice(int(steps[0]), int(steps[0]) + len(steps)),)
+    return (steps,)
 
 
 def inconsistent_cells(matrix: StepMatrix) -> Flags:
     """[S, R] True where the parts exceed the duration by more than 1 % of it and 1 ms."""
-    allowed_us = CLOCKS_DIFFER_RATIO * matrix.duration_us + 1000.0
-    with np.errstate(invalid="ignore"):
-        return accounted_us(matrix) - matrix.duration_us > allowed_us
+    return matrix.inconsistent
 
 
 def without_inconsistent(matrix: StepMatrix) -> tuple[StepMatrix, Flags]:
@@ -172,18 +231,21 @@ def build_matrix(
     if not len(step):
         raise NotFoundError("no step was recorded", hint="ingest per-rank step times of this job")
     rank = np.asarray(columns["rank"], dtype=np.int32)
-    steps, row = np.unique(step, return_inverse=True)
-    ranks, column = np.unique(rank, return_inverse=True)
+    steps, row = _places(step)
+    ranks, column = _places(rank)
     shape = (len(steps), len(ranks))
-    flat = row * shape[1] + column
+    flat = row * shape[1]
+    flat += column
+    del row, column
     expected = len(ranks) if expected_ranks is None else expected_ranks
     if not len(ranks) <= expected <= world_size:
         raise IntegrityError(
-            f"{len(ranks)} ranks reported, {expected} should report, and {world_size} are paid for",
+            f"{len(ranks):,} ranks reported, {expected:,} should report, and {world_size:,} are "
+            "paid for",
             hint="the world size or the number of expected ranks is wrong",
         )
-    times = np.bincount(flat, minlength=shape[0] * shape[1])
-    if (times > 1).any():
+    if len(flat) > shape[0] * shape[1] or np.bincount(flat).max() > 1:
+        times = np.bincount(flat, minlength=shape[0] * shape[1])
         first = int(np.argmax(times > 1))
         raise IntegrityError(
             f"{times[first]} rows for one step and rank",
@@ -195,8 +257,8 @@ def build_matrix(
         given = columns.get(name)
         if given is None:
             return None
-        values = np.asarray(given, dtype=np.float64)
-        if np.isnan(values).all():
+        values = np.asarray(given)
+        if values.dtype.kind == "f" and np.isnan(values).all():
             return None
         if name in _TIMES and (values < 0).any():
             first = int(np.argmax(values < 0))
@@ -209,7 +271,7 @@ def build_matrix(
         return out.reshape(shape)
 
     duration = dense("duration_us")
-    if duration is None or np.isnan(np.asarray(columns["duration_us"], dtype=np.float64)).any():
+    if duration is None or np.isnan(columns["duration_us"]).any():
         raise IntegrityError("a row of steps has no duration_us")
     loss = dense("loss")
     return StepMatrix(
@@ -232,6 +294,25 @@ def build_matrix(
         time_is_relative=time_is_relative,
         of_job=of_job,
     )
+
+
+def _places(numbers: NDArray[Whole]) -> tuple[NDArray[Whole], NDArray[np.intp]]:
+    """The distinct ones of ``numbers`` [N], ascending, and the place of each in them.
+
+    By a table of what lies between the least and the largest where that is no longer than a few
+    times the values: nothing needs to be sorted then.
+    """
+    least, most = int(numbers.min()), int(numbers.max())
+    if most - least >= 4 * len(numbers):
+        found, place = np.unique(numbers, return_inverse=True)
+        return found, place
+    offset = numbers - least
+    there = np.zeros(most - least + 1, dtype=bool)
+    there[offset] = True
+    held = np.flatnonzero(there)
+    table = np.zeros(len(there), dtype=np.intp)
+    table[held] = np.arange(len(held))
+    return (held + least).astype(numbers.dtype), table[offset]
 
 
 def _place(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steptax.app.compute.stats.resample import block_means, interval
+from steptax.app.compute.stats.resample import block_means, mean_intervals
 from steptax.app.compute.stats.rows import (
     Flags,
     Floats,
@@ -20,7 +20,7 @@ from steptax.app.compute.stats.rows import (
 )
 from steptax.app.compute.stats.simultaneous import lower_bounds
 from steptax.app.compute.straggler.arrival import Arrivals
-from steptax.app.compute.straggler.blame import blame_us
+from steptax.app.compute.straggler.blame import blame_sum_us
 from steptax.app.compute.straggler.coverage import Coverage
 from steptax.app.compute.straggler.peers import peer_median
 from steptax.app.compute.straggler.recover import saved_by_each_us
@@ -36,8 +36,10 @@ class Used:
     matrix: StepMatrix
     arrived: Arrivals
     rules: StragglerRules
+    peers_us: Floats
+    """[S, R] median work of the peers; NaN without a report, or a peer."""
     excess_us: Floats
-    """[S, R] work over the median of the peers; NaN without a report, or a peer."""
+    """[S, R] work over it."""
     slow: Flags
     """[S, R]"""
     last: Flags
@@ -55,7 +57,7 @@ class Used:
             )
             slow = excess_us > least_us
         last = arrived.arrival_us == row_max(arrived.arrival_us)[:, None]
-        return cls(matrix, arrived, rules, excess_us, slow, last)
+        return cls(matrix, arrived, rules, peers_us, excess_us, slow, last)
 
     @property
     def enough(self) -> bool:
@@ -109,14 +111,15 @@ def rank_table(used: Used) -> RankTable:
     ranks = len(matrix.ranks)
     excess = column_mean(used.excess_us)
     low = high = np.full(ranks, np.nan)
-    drawn = used.draw(used.excess_us)
-    if drawn is not None:
-        low, high = interval(drawn)
+    if used.enough:
+        low, high = mean_intervals(
+            used.excess_us, replicates=used.rules.replicates, seed=used.rules.seed
+        )
     alone = np.isnan(excess)
     anybody = used.slow.any(axis=1)
     last_of = np.where(np.isnan(arrived.arrival_us), np.nan, used.last.astype(np.float64))
-    blame = np.nansum(blame_us(arrived.arrival_us), axis=0)
-    each = saved_by_each_us(arrived.arrival_us, used.excess_us).sum(axis=0)
+    blame = blame_sum_us(arrived.arrival_us)
+    each = saved_by_each_us(arrived.arrival_us, used.excess_us)
     unknown = np.full(ranks, np.nan)
     return RankTable(
         ranks=matrix.ranks,

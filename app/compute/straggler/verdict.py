@@ -95,7 +95,7 @@ def judge(
         if len(ranks) == 1:
             rest = len(table.ranks) - 1
             head = (
-                f"Rank {ranks[0]} makes the other {rest} wait: "
+                f"Rank {ranks[0]} makes the other {rest:,} wait: "
                 if rest > 1
                 else (f"Rank {ranks[0]} makes the other one wait: ")
             )
@@ -108,7 +108,7 @@ def judge(
             text = (
                 f"{head}{amount} over its peers' median on average, {excess(again.level)} in the "
                 f"{spoken_ratio(again.duty_ratio)} of the steps in which it is slow, in "
-                f"{again.stretches} separate stretches."
+                f"{again.stretches:,} separate stretches."
             )
         else:
             text += f"slow in {spoken_ratio(float(table.persistence_ratio[first]))} of the steps"
@@ -175,11 +175,12 @@ def _majority_text(
     waited = f"Ranks wait {spoken_ratio(tax_ratio)} of the paid time"
     if len(fast) == 1:
         return (
-            f"{waited}, rank {fast[0]} most: it is faster than the other {len(slow)}, which work "
+            f"{waited}, rank {fast[0]} most: it is faster than the other {len(slow):,}, which work "
             f"{excess(found.gap_us)} longer {often}. No rank is slow."
         )
     return (
-        f"{waited}, for the same {len(slow)} of {len(table.ranks)} ranks ({spoken_list(slow)}): "
+        f"{waited}, for the same {len(slow):,} of {len(table.ranks):,} ranks "
+        f"({spoken_list(slow)}): "
         f"they work {excess(found.gap_us)} longer than the others {often}. More than half are "
         "slow: that is the job, or what these ranks share, and no single rank."
     )

@@ -23,6 +23,7 @@ from steptax.app.compute.mfu.step_flops import StepFlops, step_flops
 from steptax.app.compute.straggler.steps import StepMatrix, name_cell, without_inconsistent
 from steptax.app.errors import IntegrityError, UserError
 from steptax.app.format import format_measure
+from steptax.app.queries.arrays import numbers_of
 from steptax.app.views.bill.sharing import lost_findings
 from steptax.app.views.job.extent import step_summary
 from steptax.app.views.job.load import LoadedJob
@@ -162,7 +163,7 @@ def job_waterfall(
     executed: Any = []
     if steps is not None:
         names = ("attempt", "step", "start_us", "duration_us")
-        executed = {name: steps[name].to_numpy() for name in names}
+        executed = {name: numbers_of(steps[name]) for name in names}
     bill = job_ledger(
         job,
         events,

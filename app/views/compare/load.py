@@ -16,7 +16,8 @@ from steptax.app.views.models import Window
 from steptax.app.views.workspace import Workspace
 
 #: ``llm-7b``, ``llm-7b@120-299``, ``llm-7b@120-``, ``llm-7b@-119``.
-_SIDE = re.compile(r"(?P<job>.+?)(?:@(?P<first>\d*)-(?P<last>\d*))?")
+_SIDE = re.compile(r"(?P<job>.+?)(?:@(?P<steps>\d*-\d*))?", re.DOTALL)
+_STEPS = re.compile(r"(?P<first>\d*)-(?P<last>\d*)")
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,33 @@ class Part:
 
 
 def read_part(text: str, where: str) -> Part:
-    """``text`` as a part of a job; UserError for steps that end before they begin."""
-    found = _SIDE.fullmatch(text.strip())
+    """``text`` as a part of a job, whose name may hold any character; UserError as ``part_of``."""
+    found = _SIDE.fullmatch(text)
     if found is None:
         raise UserError(
             f"expected a job, found {text!r}", where=where, hint="for example llm-7b@120-299"
+        )
+    return part_of(found["job"], found["steps"] or "", where)
+
+
+def part_of(job_id: str, steps: str, where: str) -> Part:
+    """A job and its steps, written as ``Part.steps_text`` does; empty for all.
+
+    UserError for what is no range of steps, or ends before it begins.
+    """
+    found = _STEPS.fullmatch(steps or "-")
+    if found is None:
+        raise UserError(
+            f"expected steps as FIRST-LAST, found {steps!r}",
+            where=where,
+            hint="0-119, 120- or -119, both ends included; empty for all",
         )
     first, last = (int(found[end]) if found[end] else None for end in ("first", "last"))
     if first is not None and last is not None and last < first:
         raise UserError(
             f"step {last} is before step {first}", where=where, hint="both ends are included"
         )
-    return Part(found["job"], first, last)
+    return Part(job_id, first, last)
 
 
 def load_part(ws: Workspace, part: Part) -> LoadedJob:
@@ -81,9 +97,9 @@ def load_part(ws: Workspace, part: Part) -> LoadedJob:
         row["rank"]: row for row in ws.engine.run("rank_places", job_id=part.job_id).to_pylist()
     }
     first, last = int(kept[0]), int(kept[-1])
-    rows = ws.engine.run("step_rows", job_id=part.job_id, first_step=first, last_step=last)
+    cells = ws.engine.arrays("step_rows", job_id=part.job_id, first_step=first, last_step=last)
     window = Window(first, last, int(numbers[0]), int(numbers[-1]), note)
-    return from_rows(job, rows, places, span, window)
+    return from_rows(job, cells, places, span, window)
 
 
 def _job(ws: Workspace, part: Part) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steptax.app.compute.measure import Measure
-from steptax.app.format import MINUS, UNKNOWN, format_share, format_value
+from steptax.app.format import MINUS, format_alike, format_share, format_value
 from steptax.app.metrics import METRICS
 from steptax.app.views.compare.text import NOT_BETWEEN
 from steptax.app.views.compare.view import MetricPair, SideBySide
@@ -12,11 +12,11 @@ from steptax.app.views.compare.view import MetricPair, SideBySide
 def metric_rows(view: SideBySide) -> list[tuple[str, str, str, str, str]]:
     """Title, A, B, change and better side of each metric, as text."""
     rows = [
-        (METRICS[p.metric_id].title, _text(p.a), _text(p.b), change_text(p), better(p))
+        (METRICS[p.metric_id].title, *_texts(p.a, p.b), change_text(p), better(p))
         for p in view.pairs
     ]
     a, b = view.a.usd_per_1000, view.b.usd_per_1000
-    return [*rows, (f"Cost of a thousand steps, {NOT_BETWEEN}", _text(a), _text(b), *_dearer(a, b))]
+    return [*rows, (f"Cost of a thousand steps, {NOT_BETWEEN}", *_texts(a, b), *_dearer(a, b))]
 
 
 def _dearer(a: Measure, b: Measure) -> tuple[str, str]:
@@ -51,5 +51,9 @@ def better(pair: MetricPair) -> str:
     return "B" if (pair.change.value > 0) == (direction == "up") else "A"
 
 
-def _text(measure: Measure) -> str:
-    return UNKNOWN if measure.value is None else format_value(measure.value, measure.unit)
+def _texts(a: Measure, b: Measure) -> tuple[str, str]:
+    """Both sides, spans of time in one unit."""
+    if a.unit != b.unit:
+        return format_value(a.value, a.unit), format_value(b.value, b.unit)
+    of_a, of_b = format_alike([a.value, b.value], a.unit)
+    return of_a, of_b

@@ -39,7 +39,8 @@ from steptax.app.views.fleet.groups import (
     cost_text,
 )
 from steptax.app.views.fleet.jobs import every_bill, job_bills, of_allocated
-from steptax.app.views.fleet.money import EVERY_JOB, Money, free_devices, money_of, period_costs
+from steptax.app.views.fleet.money import EVERY_JOB, free_devices, money_of, period_costs
+from steptax.app.views.fleet.money_by_bill import Money
 from steptax.app.views.fleet.record_bills import JobBill, record_template
 from steptax.app.views.fleet.records import Records
 from steptax.app.views.fleet.stated_months import stated_month

@@ -25,7 +25,6 @@ from steptax.app.views.bill.sharing import claims_in, may_overlap
 from steptax.app.views.bill.view import NO_STARTS, has_starts, job_waterfall
 from steptax.app.views.fleet.load import load_jobs
 from steptax.app.views.fleet.record_bills import (
-    NO_DEVICES,
     JobBill,
     record_bill,
     too_long,
@@ -335,14 +334,6 @@ def _of_rows(
     if unplaced:
         bill = replace(bill, no_useful=unplaced)
     return JobBill(job_id, bill, undated=undated, lost=tuple(lost))
-
-
-def record_hours(job: dict[str, Any]) -> Measure:
-    """GPU-hours of a job of which only the record is known, a row of ``Workspace.jobs()``."""
-    one = record_bill(job)
-    if one.reason == NO_DEVICES:
-        return Measure(0.0, "GPU-hours", level=Level.LOG)
-    return one.gpu_hours or Measure.missing("GPU-hours", one.reason, level=Level.LOG)
 
 
 def told_jobs(ws: Workspace) -> set[str]:

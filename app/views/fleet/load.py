@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from steptax.app.errors import NotFoundError
+from steptax.app.queries.arrays import arrays_of
 from steptax.app.views.job.extent import FEW_JOBS, LARGE_JOB_ROWS, by_job, rows_of_jobs
 from steptax.app.views.job.load import LoadedJob, from_rows, load_job
 from steptax.app.views.models import Window
@@ -55,7 +56,8 @@ def _load_small(
             place, span = wanted[job_id], spans[job_id]
             first, last = int(span["first_step"]), int(span["last_step"])
             window = Window(first, last, first, last)
-            yield place, from_rows(jobs[place], own, places.get(job_id, {}), span, window)
+            cells = arrays_of(own.drop_columns("job_id"))
+            yield place, from_rows(jobs[place], cells, places.get(job_id, {}), span, window)
 
 
 def _batches(spans: Mapping[str, dict[str, Any]]) -> Iterator[list[str]]:

@@ -106,9 +106,9 @@ def finding_details(row: FindingRow) -> list[tuple[str, str]]:
 
 def findings_note(count: int, listed: int) -> str:
     """What the confidence rests on, and how many findings are not listed."""
-    note = "Confidence and thresholds follow the policy in docs/causes.md."
+    note = "A confidence is how well the evidence singles the cause out, by rules that are written."
     if count > listed:
-        note += f" {count - listed} more: steptax job prints all."
+        note += f" {count - listed:,} more: steptax job prints all."
     return note
 
 

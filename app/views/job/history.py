@@ -18,6 +18,7 @@ from steptax.app.schema.rollups import SPAN_STEPS, WINDOW_STEPS
 from steptax.app.views.job.extent import is_big
 from steptax.app.views.job.models import HeatMap, Series
 from steptax.app.views.job.shape import heat_map, thin_series
+from steptax.app.views.job.spread import Spread, SpreadOfSteps, spread_of
 from steptax.app.views.workspace import Workspace
 
 LISTED_RANKS = 20
@@ -54,6 +55,8 @@ class HistoryView:
     heat: HeatMap
     series: Series
     ranks: tuple[HistoryRank, ...]
+    spread: Spread | None
+    """None where no distribution of the ranks' work was kept."""
     note: str | None = None
     """Which of the rows behind it are gone."""
 
@@ -81,6 +84,7 @@ def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
     listed = _listed(found, places, level)
     gone = dropped(ws.lake, "steps", job_id)
     unit = "units" if ws.job(job_id).get("time_basis") == "relative" else "ms"
+    spread = spread_of(ws, job_id, times["step"].to_numpy().astype(np.int64), level, unit)
     return HistoryView(
         job_id,
         _sentence(listed, times.num_rows, block, unit),
@@ -89,8 +93,9 @@ def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
         int(times["row_count"].to_numpy().sum()),
         block,
         heat_map(found.excess_us.T, found.ranks.astype(np.int64), found.blocks.astype(np.int64)),
-        _series(times),
+        _series(times, spread),
         listed,
+        spread.whole,
         None if gone is None else gone.sentence,
     )
 
@@ -156,17 +161,16 @@ def _beyond(value: float, unit: str) -> str:
     return f"{MINUS if value < 0 else '+'}{text}"
 
 
-def _series(times: pa.Table) -> Series:
+def _series(times: pa.Table, spread: SpreadOfSteps) -> Series:
     column = {name: times[name].to_numpy() for name in times.column_names}
     count = len(column["step"])
-    unknown = np.full(count, np.nan)
     longest = column["work_max_us"].astype(float)
     return thin_series(
         Series(
             column["step"].astype(np.int64),
             column["duration_us"] / 1000.0,
-            unknown,
-            unknown,
+            spread.p50_ms,
+            spread.p95_ms,
             longest / 1000.0,
             column["work_max_rank"].astype(np.int64),
             waiting_ratio(

@@ -169,6 +169,6 @@ def summarise(
         recoverable_gpu_hours=metrics["recoverable_gpu_hours"],
         recoverable_usd=metrics["recoverable_usd"],
         dominant_cause=dominant_loss(ledger_lines(analysed.ledger, relative=relative)),
-        coverage=f"{found.ranks_used} of {found.ranks_expected} ranks, "
+        coverage=f"{found.ranks_used:,} of {found.ranks_expected:,} ranks, "
         f"{found.steps_used:,} of {found.steps_total:,} steps",
     )

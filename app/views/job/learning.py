@@ -14,6 +14,7 @@ from steptax.app.compute.learning.record import LossRecord, paid_since
 from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.stats.rows import Floats, Ints
 from steptax.app.format import format_measure, format_value
+from steptax.app.queries.arrays import numbers_of
 from steptax.app.views.job.extent import loss_by_step
 from steptax.app.views.pricing.given import NO_PRICE, NO_WORLD, RELATIVE_TIME
 from steptax.app.views.whatif.models import Known, Numbers
@@ -231,8 +232,8 @@ def _begin(ws: Workspace, job: Mapping[str, Any]) -> int | None:
 
 
 def _ints(rows: pa.Table, name: str) -> Ints:
-    return np.asarray(rows[name].to_numpy(), dtype=np.int64)
+    return np.asarray(numbers_of(rows[name]), dtype=np.int64)
 
 
 def _reals(rows: pa.Table, name: str) -> Floats:
-    return np.asarray(rows[name].cast(pa.float64()).to_numpy(), dtype=np.float64)
+    return np.asarray(numbers_of(rows[name].cast(pa.float64())), dtype=np.float64)

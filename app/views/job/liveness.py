@@ -122,7 +122,7 @@ def _from_beat(
     if waiting:
         since = statistics.median(b["phase_since_us"] for b in waiting)
         text += (
-            f"; {len(waiting)} of the {len(alive)} others have waited for it in the collective "
+            f"; {len(waiting):,} of the {len(alive):,} others have waited for it in the collective "
             f"for {format_age((now_us - since) / 1e6)}"
         )
     return StoppedRank(

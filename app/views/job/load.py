@@ -6,37 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 from steptax.app.errors import NotFoundError
 from steptax.app.lake.kept import dropped
 from steptax.app.lake.standing import lost, together
+from steptax.app.queries.arrays import Columns, numbers_of
 from steptax.app.views.job.extent import step_numbers, step_span
 from steptax.app.views.models import Window
 from steptax.app.views.workspace import Workspace
 
 #: Rank rows that one view may load; beyond it the window is cut, and says so.
 MAX_ROWS = 2_097_152
-
-_COLUMNS = (
-    "start_us",
-    "duration_us",
-    "compute_us",
-    "comm_us",
-    "transfer_us",
-    "wait_us",
-    "input_us",
-    "checkpoint_us",
-    "h2d_us",
-    "gc_us",
-    "other_us",
-    "collective_us",
-    "tokens",
-    "seq_sq_sum",
-    "loss",
-)
 
 
 @dataclass(frozen=True)
@@ -116,18 +98,19 @@ def _from_steps(
     begin, note = first, None
     if asked < last - first + 1:
         # Step numbers may have gaps (one in ten is logged, say): count stored steps, not numbers.
-        numbers = step_numbers(ws, job["job_id"])["step"].to_numpy()
+        numbers = numbers_of(step_numbers(ws, job["job_id"])["step"])
         begin = int(numbers[max(0, len(numbers) - asked)])
     affordable = MAX_ROWS // ranks
     if min(asked, int(span["steps"])) > affordable:
-        numbers = step_numbers(ws, job["job_id"])["step"].to_numpy()
+        numbers = numbers_of(step_numbers(ws, job["job_id"])["step"])
         begin = int(numbers[-affordable])
+        every = int(span["steps"])
+        wanted = "all of them are" if asked >= every else f"the {asked:,} asked for are"
         note = (
-            f"the last {affordable:,} of {span['steps']:,} steps: all of them are more than "
-            f"{MAX_ROWS:,} rank rows"
+            f"the last {affordable:,} of {every:,} steps: {wanted} more than {MAX_ROWS:,} rank rows"
         )
-    rows = ws.engine.run("step_cells", job_id=job["job_id"], first_step=begin, last_step=last)
-    return from_rows(job, rows, places, span, Window(begin, last, first, last, note))
+    cells = ws.engine.arrays("step_cells", job_id=job["job_id"], first_step=begin, last_step=last)
+    return from_rows(job, cells, places, span, Window(begin, last, first, last, note))
 
 
 def _from_what_is_left(
@@ -140,26 +123,29 @@ def _from_what_is_left(
 ) -> LoadedJob:
     """The newest steps of a job whose older rows were dropped; ``whole`` is its whole extent."""
     left = ws.engine.run("step_span", job_id=job["job_id"]).to_pylist()[0]
-    numbers = ws.engine.run("step_numbers", job_id=job["job_id"])["step"].to_numpy()
+    numbers = numbers_of(ws.engine.run("step_numbers", job_id=job["job_id"])["step"])
     affordable = max(1, MAX_ROWS // max(1, int(left["ranks"])))
     count = min(len(numbers), affordable, len(numbers) if last_steps is None else last_steps)
     begin, last = int(numbers[-count]), int(numbers[-1])
-    rows = ws.engine.run("step_cells", job_id=job["job_id"], first_step=begin, last_step=last)
+    cells = ws.engine.arrays("step_cells", job_id=job["job_id"], first_step=begin, last_step=last)
     window = Window(begin, last, int(whole["first_step"]), int(whole["last_step"]), note)
-    return from_rows(job, rows, places, {**left, "ranks": whole["ranks"]}, window)
+    return from_rows(job, cells, places, {**left, "ranks": whole["ranks"]}, window)
 
 
 def from_rows(
     job: dict[str, Any],
-    rows: pa.Table,
+    cells: Columns,
     places: dict[int, dict[str, Any]],
     span: dict[str, Any],
     window: Window,
 ) -> LoadedJob:
-    """The rank rows of ``window`` as a matrix; ``span`` is the job's row of ``step_span``."""
+    """The rank rows of ``window`` as a matrix.
+
+    ``cells`` are the columns of ``step_cells``, ``span`` is the job's row of ``step_span``.
+    """
     ranks = max(1, int(span["ranks"]))
     matrix = build_matrix(
-        arrays_of(rows),
+        cells,
         world_size=max(int(job.get("world_size") or 0), _expected(places, ranks)),
         topology=_topology(places),
         expected_ranks=_expected(places, ranks),
@@ -213,24 +199,6 @@ def _from_ops(
     return LoadedJob(job, matrix, window, places, 0, None, from_ops=True)
 
 
-def arrays_of(
-    rows: pa.Table, names: tuple[str, ...] = ("step", "rank", *_COLUMNS)
-) -> dict[str, np.ndarray]:
-    """Columns of ``step_cells`` as numpy.
-
-    One that is null throughout was not measured and is left out.
-    """
-    arrays = {}
-    for name in names:
-        column = rows[name]
-        if column.null_count == len(column) and len(column):
-            continue
-        if column.null_count:
-            column = column.cast(pa.float64())
-        arrays[name] = column.to_numpy()
-    return arrays
-
-
 def _topology(places: dict[int, dict[str, Any]]) -> dict[int, tuple[int, int]] | None:
     """``rank -> (stage, dp)`` when every known rank says both."""
     if not places or any(p["pp"] is None or p["dp"] is None for p in places.values()):
@@ -247,10 +215,9 @@ def load_step(ws: Workspace, job_id: str, step: int) -> LoadedJob:
     """Load one step of ``job_id``; NotFoundError when it has no such step."""
     job = ws.job(job_id)
     places = {row["rank"]: row for row in ws.engine.run("rank_places", job_id=job_id).to_pylist()}
-    rows = ws.engine.run("step_cells", job_id=job_id, first_step=step, last_step=step)
+    columns = ws.engine.arrays("step_cells", job_id=job_id, first_step=step, last_step=step)
     window = Window(step, step, step, step)
-    if rows.num_rows:
-        columns = arrays_of(rows)
+    if len(columns["step"]):
         partial = False
     else:
         rows = ws.engine.run("op_steps", job_id=job_id)

@@ -11,7 +11,6 @@ from steptax.app.compute.straggler.look import newest_steps
 from steptax.app.compute.straggler.steps import build_matrix
 from steptax.app.format import format_age, format_share, format_value
 from steptax.app.lake.segments import newest_last
-from steptax.app.views.job.load import arrays_of
 from steptax.app.views.job.models import JobView
 from steptax.app.views.workspace import Workspace
 
@@ -43,12 +42,11 @@ def newest_step(ws: Workspace, view: JobView) -> NewestStep:
     unknown = NewestStep(None, None, None, None, None, None, None)
     if last is None:
         return unknown
-    rows = ws.engine.run(
+    cells = ws.engine.arrays(
         "step_cells", job_id=job_id, first_step=max(0, last - NEWEST_STEPS + 1), last_step=last
     )
-    if not rows.num_rows:
+    if not len(cells["step"]):
         return unknown
-    cells = arrays_of(rows)
     expected = max(view.coverage.ranks_expected, len(np.unique(cells["rank"])))
     matrix = build_matrix(
         cells,

@@ -81,7 +81,7 @@ def job_view(
     metrics |= {"gpu_hours": hours, "spend_usd": dollars(hours, cost)}
     metrics = check_metrics(metrics | bill_metrics(loaded, bill, metrics["window_gpu_hours"], cost))
     lines = ledger_lines(ledger, relative=loaded.matrix.time_is_relative or loaded.world_is_unknown)
-    work, peers = work_and_peers(loaded.matrix)
+    work, peers = work_and_peers(loaded.matrix, result=result)
     reports = job_reports(ws, job_id)
     since = rank_onset(loaded, result, work, peers)
     told = build_diagnosis(ws, loaded, result)

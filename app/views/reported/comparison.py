@@ -125,7 +125,8 @@ def _falcon(loaded: LoadedJob, result: StragglerResult, part: StepMatrix) -> Fal
     relative = part.time_is_relative
     groups: tuple[GroupCheck, ...] = ()
     if result.ranks is not None:
-        work = arrivals(part, result.basis).work_us
+        used = result.used
+        work = arrivals(part, result.basis).work_us if used is None else used.arrived.work_us
         groups = group_checks(work, [int(r) for r in part.ranks], _coordinates(loaded, part))
     rows = tuple(
         GroupRow(

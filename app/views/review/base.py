@@ -107,6 +107,7 @@ class ReviewBase:
 
 _cache: OrderedDict[str, tuple[str, ReviewBase]] = OrderedDict()
 _lock = Lock()
+_making = Lock()
 
 
 def base_version(ws: Workspace) -> str:
@@ -117,19 +118,28 @@ def base_version(ws: Workspace) -> str:
 def review_base(ws: Workspace) -> ReviewBase:
     """The base of ``ws``, kept by the version of what it rests on."""
     version = base_version(ws)
+    if (known := _known(ws, version)) is not None:
+        return known
+    with _making:  # who comes meanwhile waits for it, as making two takes longer than one
+        if (known := _known(ws, version)) is not None:
+            return known
+        with building():
+            made = _make(ws, version)
+        with _lock:
+            _cache[ws.key] = version, made
+            _cache.move_to_end(ws.key)
+            while len(_cache) > KEPT:
+                _cache.popitem(last=False)
+    return made
+
+
+def _known(ws: Workspace, version: str) -> ReviewBase | None:
     with _lock:
         known = _cache.get(ws.key)
-        if known is not None and known[0] == version:
-            _cache.move_to_end(ws.key)
-            return known[1]
-    with building():
-        made = _make(ws, version)
-    with _lock:
-        _cache[ws.key] = version, made
+        if known is None or known[0] != version:
+            return None
         _cache.move_to_end(ws.key)
-        while len(_cache) > KEPT:
-            _cache.popitem(last=False)
-    return made
+        return known[1]
 
 
 def _make(ws: Workspace, version: str) -> ReviewBase:

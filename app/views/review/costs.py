@@ -31,7 +31,8 @@ from steptax.app.compute.stats.rows import Floats, Ints
 from steptax.app.errors import SteptaxError
 from steptax.app.format import format_value
 from steptax.app.views.fleet.bill_models import USD
-from steptax.app.views.fleet.money import EVERY_JOB, Money, free_devices, money_of, period_costs
+from steptax.app.views.fleet.money import EVERY_JOB, free_devices, money_of, period_costs
+from steptax.app.views.fleet.money_by_bill import Money
 from steptax.app.views.fleet.records import Records
 from steptax.app.views.models import Price
 from steptax.app.views.pricing.given import NO_PRICE

@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 
 from steptax.app.compute.measure import Measure
-from steptax.app.format import format_share, format_value
+from steptax.app.format import format_alike, format_share, format_value
 from steptax.app.views.trace.load import TraceJob
 from steptax.app.views.trace.models import (
     ESTIMATE,
@@ -157,10 +157,8 @@ def rail_text(
     if before.value is None or after.value is None:
         share = format_share(worth.share.value)
         return f"{head}{share} of each step come back; absolute times are not known."
-    parts = [
-        f"a step takes {format_value(after.value, 'ms')} instead of "
-        f"{format_value(before.value, 'ms')} ({format_value(speedup.value, 'x')} as fast)"
-    ]
+    then, now = format_alike((after.value, before.value), "ms")
+    parts = [f"a step takes {then} instead of {now} ({format_value(speedup.value, 'x')} as fast)"]
     if slowdown.value is not None and slowdown_after.value is not None:
         parts.append(f"S {slowdown.value:.3f} becomes {slowdown_after.value:.3f}")
     text = head + ", ".join(parts) + "."

@@ -36,10 +36,10 @@ def start_fields(
 ) -> tuple[InputField, ...]:
     """The inputs of calculator ``name`` with what each holds until somebody types.
 
-    First what the job ``source`` measured; then the ``price`` in USD per GPU-hour; then an
-    example, without a job; then the calculator's own default. Where an input named in ``given`` is
-    typed, other ways of saying the same start empty. Raises NotFoundError for an unknown
-    calculator.
+    First what the job ``source`` measured; then the price of a GPU-hour, of the job by the rule of
+    every page, without a job ``price`` in USD; then an example, without a job; then the
+    calculator's own default. Where an input named in ``given`` is typed, other ways of saying the
+    same start empty. Raises NotFoundError for an unknown calculator.
     """
     known = entry(name)
     displaced = _displaced(known, given)
@@ -136,7 +136,8 @@ def given_inputs(
             argument, origin, basis = given[parameter.name], Origin.TYPED, "you gave it"
         elif origin in (Origin.MEASURED, Origin.PRICE):
             argument = field.value if field.measure is None else field.measure
-            basis = "the price that is set" if origin is Origin.PRICE else basis
+            if origin is Origin.PRICE and source is None:
+                basis = "the price that is set"
         elif origin is Origin.EXAMPLE:
             origin, basis = Origin.NONE, NOT_GIVEN
         elif origin is Origin.NONE and basis != NOT_GIVEN:
@@ -171,8 +172,10 @@ def _start(
             value, measure, reason = _measured(parameter, source.of(calculator_name).get(name))
             if value is not None:
                 origin, text = Origin.MEASURED, f"measured: {source.basis}"
-        if value is None and name in PRICE_INPUTS and price is not None:
-            value, origin, text = float(price), Origin.PRICE, "the price at the top of the page"
+        if value is None and name in PRICE_INPUTS:
+            usd, whose = _price(source, price)
+            if usd is not None:
+                value, origin, text = float(usd), Origin.PRICE, whose
         if value is None:
             example = {**known.asked, **({} if source is not None else known.example)}.get(name)
             if example is not None:
@@ -200,6 +203,13 @@ def _start(
         origin_text=text,
         measure=measure,
     )
+
+
+def _price(source: JobInputs | None, given: Decimal | None) -> tuple[Decimal | None, str]:
+    """USD per GPU-hour and whose price it is: of a job its own, which ``given`` may have set."""
+    if source is None:
+        return given, "the price at the top of the page"
+    return source.price.usd_per_gpu_hour, f"price: {source.price.basis}"
 
 
 def _measured(

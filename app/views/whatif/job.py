@@ -23,6 +23,8 @@ from steptax.app.views.bill.view import job_bill
 from steptax.app.views.fleet.jobs import devices_lost
 from steptax.app.views.job.learning import learning_inputs, loss_record
 from steptax.app.views.job.load import LoadedJob, load_job
+from steptax.app.views.models import Price
+from steptax.app.views.pricing.given import price_view
 from steptax.app.views.pricing.of_job import job_price
 from steptax.app.views.whatif.events import FailureRecord, failure_record
 from steptax.app.views.whatif.facts import Facts
@@ -34,6 +36,8 @@ from steptax.app.views.whatif.model_inputs import (
 from steptax.app.views.whatif.models import Known, Numbers, Word
 from steptax.app.views.workspace import Workspace
 
+#: Where nobody says what a GPU-hour costs.
+_NO_PRICE = price_view(None)
 #: Reports of a job that are kept for extrapolation.
 _CELLS = 40_000
 _MIN_STEPS = 20
@@ -58,6 +62,8 @@ class JobInputs:
     nodes: tuple[str, ...] | None
     """Host of each of these ranks; None unless all are known."""
     level: Level
+    price: Price = _NO_PRICE
+    """What a GPU-hour of the job costs, by the rule of every page."""
 
     def of(self, calculator: str) -> Mapping[str, Known]:
         """What is known of the inputs of one calculator."""
@@ -65,12 +71,17 @@ class JobInputs:
 
 
 def job_inputs(
-    ws: Workspace, job_id: str, *, last_steps: int | None = 500, price: Decimal | None = None
+    ws: Workspace,
+    job_id: str,
+    *,
+    last_steps: int | None = 500,
+    price: Decimal | None = None,
+    price_note: str | None = None,
 ) -> JobInputs:
     """The inputs that the last ``last_steps`` steps (None: all) of ``job_id`` give.
 
-    ``price`` is in USD per GPU-hour, for inputs in dollars. Raises NotFoundError for an unknown
-    job or one without steps.
+    ``price`` is the reader's, in USD per GPU-hour, and ``price_note`` says whose it is. Raises
+    NotFoundError for an unknown job or one without steps.
     """
     loaded = load_job(ws, ws.job(job_id), last_steps=last_steps)
     result = analyse_stragglers(loaded.matrix)
@@ -78,11 +89,12 @@ def job_inputs(
     part = sound.select(result.coverage.step_places, result.coverage.rank_places)
     arrived = arrivals(part, result.basis)
     told = result.basis.unknown is None and result.ranks is not None
-    price = job_price(ws, job_id, price).usd_per_gpu_hour
-    facts = Facts(loaded, result, part, arrived, told, price)
-    losses = loss_record(ws, job_id, price=price).last(last_steps)
+    used = job_price(ws, job_id, price, price_note)
+    usd = used.usd_per_gpu_hour
+    facts = Facts(loaded, result, part, arrived, told, usd)
+    losses = loss_record(ws, job_id, price=usd).last(last_steps)
     steps = len(loaded.matrix.steps)
-    bill = job_bill(ws, loaded, price, devices_lost(ws, loaded.job))
+    bill = job_bill(ws, loaded, usd, devices_lost(ws, loaded.job))
     return JobInputs(
         job_id=job_id,
         basis=f"job {job_id}, {'all' if loaded.window.is_all else 'last'} {steps:,} steps",
@@ -91,6 +103,7 @@ def job_inputs(
         work_us=_newest(arrived.work_us) if told else None,
         nodes=_nodes(loaded, part),
         level=result.basis.level,
+        price=used,
     )
 
 
@@ -101,8 +114,8 @@ def learning_job_inputs(
 
     Raises NotFoundError for an unknown job.
     """
-    price = job_price(ws, job_id, price).usd_per_gpu_hour
-    record = loss_record(ws, job_id, price=price).last(last_steps)
+    used = job_price(ws, job_id, price)
+    record = loss_record(ws, job_id, price=used.usd_per_gpu_hour).last(last_steps)
     return JobInputs(
         job_id=job_id,
         basis=f"job {job_id}, {record.basis}",
@@ -110,6 +123,7 @@ def learning_job_inputs(
         work_us=None,
         nodes=None,
         level=Level.LOG,
+        price=used,
     )
 
 
