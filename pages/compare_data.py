@@ -6,13 +6,13 @@ from decimal import Decimal
 
 from steptax.app.views.compare.load import Part, halves, part_of
 from steptax.app.views.compare.view import SideBySide, side_by_side
-from steptax.app.views.kept import Latest
+from steptax.app.views.kept import Latest, unhurried
 from steptax.app.views.pricing.of_job import price_version
 from steptax.pages import data
 
 #: Jobs that can be chosen from a list; others by their name in the link.
 LISTED = 2_000
-_compared = Latest[SideBySide](16)
+_compared: Latest[SideBySide] = unhurried(16)
 
 
 def jobs() -> list[str]:
@@ -35,12 +35,12 @@ def part(job_id: str, steps: str, where: str) -> Part:
 def compared(a: Part, b: Part, price: Decimal | None) -> SideBySide:
     """``b`` against ``a`` at ``price``."""
     ws = data.workspace()
-    version = "-".join((ws.version(a.job_id), ws.version(b.job_id), price_version(ws)))
     note = data.price_note(price)
     return _compared.get(
-        (ws.key, a, b, price, note),
-        version,
+        (ws.key, a, b, price, note, price_version(ws)),
+        f"{ws.version(a.job_id)}-{ws.version(b.job_id)}",
         lambda: data.with_spinner(
             "Comparing", lambda: side_by_side(ws, a, b, price=price, price_note=note)
         ),
+        is_live=any(data.is_running(job_id) for job_id in {a.job_id, b.job_id}),
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from steptax.app.access import AccessDeniedError
 from steptax.app.errors import NotFoundError
@@ -35,6 +36,7 @@ from steptax.app.views.devices.view import (
 from steptax.app.views.far import heard_by
 from steptax.app.views.health import health_view
 from steptax.app.views.health_models import HealthView
+from steptax.app.views.job import running
 from steptax.app.views.job.detector_score import DetectorScore, detector_score
 from steptax.app.views.job.history import HistoryView, history_view
 from steptax.app.views.job.models import JobView, StepTimeline
@@ -69,6 +71,9 @@ DEVICES_EVERY_S = 30
 QUIET_EVERY_S = 30
 """How old what is said of the quiet failures of a running job may be."""
 
+RUNNING_EVERY_S = 5
+"""How old may be what is known of whether a job runs."""
+
 TIMELINE_RANKS = 20
 """Ranks drawn of one step; more do not fit a screen."""
 
@@ -79,6 +84,7 @@ T = TypeVar("T")
 _job_views = Latest[JobView](
     16, lambda view: view.coverage.is_live, LIVE_EVERY_S, rest=2.0, beside=True
 )
+_running = Latest[bool](256, lambda _: True, RUNNING_EVERY_S)
 _newest = Latest[NewestStep](16, lambda _: True, NEWEST_EVERY_S)
 _histories = Latest[HistoryView | None](16)
 _quiets = Latest[QuietFailures](16)
@@ -159,6 +165,18 @@ def reports(job_id: str) -> Reports:
 def record(job_id: str, price: Decimal | None) -> RecordView:
     """The bill of a job without steps, from its record alone."""
     return record_view(workspace(), job_id, price=price, price_note=price_note(price))
+
+
+def is_running(job_id: str) -> bool:
+    """Whether the job runs now, as its recorders say; NotFoundError for no such job."""
+    ws = workspace()
+    return _running.get((ws.key, job_id), "", lambda: running.is_running(ws, job_id))
+
+
+def something_runs() -> bool:
+    """Whether any job that the reader may see runs now."""
+    ws = workspace()
+    return _running.get((ws.key,), "", lambda: running.something_runs(ws))
 
 
 def has_ended(job_id: str) -> bool:
@@ -279,6 +297,8 @@ def _managed() -> Workspace:
 
 def with_spinner(text: str, make: Callable[[], T]) -> T:
     """What ``make`` gives; ``text`` and how far it has come are on the page until then."""
+    if get_script_run_ctx(suppress_warning=True) is None:  # made beside the page that is drawn
+        return make()
     with st.container(), st.spinner(text):
         bar = st.empty()
         with heard_by(lambda far: bar.progress(far.share_ratio, far.text)):

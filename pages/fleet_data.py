@@ -1,7 +1,8 @@
 """View models of all jobs for the pages, shared by all readers; kept as those of one job are.
 
-What is said of all jobs changes while any of them runs: the newest of each question is kept. What
-depends on the clock beside the data (silent sources, error budgets) is five minutes old at most.
+What is said of all jobs changes while any of them runs: the newest of each question is kept, and
+told for up to a minute while it is made anew. Whatever else is stored is told at once. What depends
+on the clock beside the data (silent sources, error budgets) is five minutes old at most.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from steptax.app.views.fleet.filter import FleetChoices, FleetFilter
 from steptax.app.views.fleet.filter import fleet_choices as fleet_choices_of
 from steptax.app.views.fleet.models import FleetView
 from steptax.app.views.fleet.view import fleet_view
-from steptax.app.views.kept import Latest
+from steptax.app.views.kept import Latest, unhurried
 from steptax.app.views.review.budget import BudgetView, budget_view, scopes
 from steptax.app.views.review.budget import set_budget as store_budget
 from steptax.app.views.review.executive import days_of, executive_view
@@ -31,10 +32,7 @@ _REVIEW_EVERY_S = 300
 #: Tables that change what a bill of all jobs says, beside those of the jobs themselves.
 _BILLED = ("events", "charges", "charge_states", "prices", "device_samples")
 
-# What all jobs cost need not follow each step of those that run, but soon what somebody stores.
-_often = partial(
-    Latest, is_live=lambda _: True, every_s=_REVIEW_EVERY_S, rest=6.0, most_rest_s=12.0
-)
+_often = partial(unhurried, is_live=lambda _: True, every_s=_REVIEW_EVERY_S)
 
 _executive_views: Latest[ExecutiveView] = _often(16)
 _fleet_views: Latest[FleetView] = _often(32)
@@ -55,7 +53,7 @@ def executive(
     note = data.price_note(price)
     first_us, last_us = days_of(first, last)
     return _executive_views.get(
-        (ws.key, price, note, first, last, compare_to, ws.lake.version("budgets")),
+        (*_key(ws), price, note, first, last, compare_to),
         _version(ws),
         lambda: data.with_spinner(
             "Adding up the jobs",
@@ -75,7 +73,7 @@ def fleet_choices() -> FleetChoices:
     """What the jobs of the fleet can be chosen by."""
     ws = data.workspace()
     version = f"{ws.version()}-{ws.lake.version('events')}"
-    return _fleet_choices.get(ws.key, version, lambda: fleet_choices_of(fleet_facts(ws)))
+    return _fleet_choices.get(_key(ws), version, lambda: fleet_choices_of(fleet_facts(ws)))
 
 
 def fleet(price: Decimal | None, only: FleetFilter) -> FleetView:
@@ -83,7 +81,7 @@ def fleet(price: Decimal | None, only: FleetFilter) -> FleetView:
     ws = data.workspace()
     note = data.price_note(price)
     return _fleet_views.get(
-        (ws.key, price, note, only, ws.lake.version("budgets")),
+        (*_key(ws), price, note, only),
         f"{_version(ws)}-{ws.lake.version('nodes')}",
         lambda: data.with_spinner(
             "Looking at all jobs",
@@ -103,7 +101,7 @@ def whole_bill(
     """The whole bill of all jobs by ``by``, from ``first`` to ``last``, both days included."""
     ws = data.workspace()
     return _whole_bills.get(
-        (ws.key, by, denominator, tz, price, first, last),
+        (*_key(ws), by, denominator, tz, price, first, last),
         _version(ws),
         lambda: data.with_spinner(
             "Adding up the bills",
@@ -117,14 +115,14 @@ def whole_bill(
 def budget_scopes() -> list[str]:
     """What a budget can be of: all, and the teams, projects and clusters of the jobs."""
     ws = data.workspace()
-    return _scopes.get((ws.key, ws.lake.version("budgets")), _version(ws), lambda: list(scopes(ws)))
+    return _scopes.get(_key(ws), _version(ws), lambda: list(scopes(ws)))
 
 
 def budget(scope: str, period: str | None, price: Decimal | None) -> BudgetView:
     """How a scope stands in a period."""
     ws = data.workspace()
     return _budgets.get(
-        (ws.key, scope, period, price, ws.lake.version("budgets")),
+        (*_key(ws), scope, period, price),
         _version(ws),
         lambda: budget_view(ws, scope=scope, period=period, price=price),
     )
@@ -137,6 +135,14 @@ def set_budget(**entry: Any) -> None:
         store_budget(data.workspace(), **entry)
     except OSError as error:
         raise disk_error(error) or error from error
+
+
+def _key(ws: Workspace) -> tuple[str, ...]:
+    """Changes with what must be told at once: all but what a running job adds by the second."""
+    told = [ws.lake.version(name) for name in ("jobs", "budgets", *_BILLED[:-1])]
+    if not data.something_runs():
+        told.append(ws.version())
+    return ws.key, *told
 
 
 def _version(ws: Workspace) -> str:

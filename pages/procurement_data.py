@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from steptax.app.views.bench.view import AcceptanceView, acceptance_view, load_figures, run_ids
-from steptax.app.views.kept import Latest
+from steptax.app.views.kept import Latest, unhurried
 from steptax.app.views.pricing.of_job import price_version
 from steptax.app.views.pricing.offers import OfferFilter
 from steptax.app.views.procurement.choices import Choices, choices
@@ -17,7 +17,7 @@ from steptax.pages import data
 from steptax.pages.procurement_choice import Work
 from steptax.pages.state import Selection
 
-_for_job = Latest[Procurement](16)
+_for_job: Latest[Procurement] = unhurried(16)
 
 
 def found() -> Choices:
@@ -31,11 +31,11 @@ def procurement(work: Work, wanted: OfferFilter, chosen: Selection) -> Procureme
     ws = data.workspace()
     if work.benchmark is None:
         assert chosen.job_id is not None
-        version = f"{ws.version(chosen.job_id)}-{_version(ws)}-{price_version(ws)}"
+        told = f"{_version(ws)}-{price_version(ws)}"
         job_id, price, note = chosen.job_id, chosen.price, data.price_note(chosen.price)
         return _for_job.get(
-            (ws.key, job_id, wanted, price, note, chosen.last_steps, work.own_device),
-            version,
+            (ws.key, job_id, wanted, price, note, chosen.last_steps, work.own_device, told),
+            ws.version(job_id),
             lambda: data.with_spinner(
                 "Reading the job",
                 lambda: job_procurement(
@@ -48,6 +48,7 @@ def procurement(work: Work, wanted: OfferFilter, chosen: Selection) -> Procureme
                     gpu_model=work.own_device,
                 ),
             ),
+            is_live=data.is_running(job_id),
         )
     return _for_benchmark(ws, ws.key, work.benchmark, wanted, work.gpus, work.round, _version(ws))
 

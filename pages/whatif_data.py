@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from steptax.app.errors import NotFoundError, SteptaxError
-from steptax.app.views.kept import Latest
+from steptax.app.views.kept import Latest, unhurried
 from steptax.app.views.pricing.of_job import price_version
 from steptax.app.views.trace.apply import with_trace
 from steptax.app.views.whatif.job import JobInputs, job_inputs
@@ -13,16 +13,16 @@ from steptax.app.views.whatif.view import first_calculator
 from steptax.pages import data, trace_data, whatif_state
 from steptax.pages.state import Selection
 
-_inputs = Latest[JobInputs](8)
+_inputs: Latest[JobInputs] = unhurried(8)
 
 
 def inputs(chosen: Selection, job_id: str) -> JobInputs:
     """The inputs that ``job_id`` gives for these choices, those of its operations among them."""
     ws = data.workspace()
-    version = f"{ws.version(job_id)}-{price_version(ws)}"
+    note = data.price_note(chosen.price)
     found = _inputs.get(
-        (ws.key, job_id, chosen.last_steps, chosen.price),
-        version,
+        (ws.key, job_id, chosen.last_steps, chosen.price, price_version(ws)),
+        ws.version(job_id),
         lambda: data.with_spinner(
             "Reading the job",
             lambda: job_inputs(
@@ -30,9 +30,10 @@ def inputs(chosen: Selection, job_id: str) -> JobInputs:
                 job_id,
                 last_steps=chosen.last_steps,
                 price=chosen.price,
-                price_note=data.price_note(chosen.price),
+                price_note=note,
             ),
         ),
+        is_live=data.is_running(job_id),
     )
     if not trace_data.has_operations(job_id):
         return found

@@ -17,7 +17,7 @@ T = TypeVar("T")
 #: A result that goes out of date while it is made is made anew after so many times what it took:
 #: however many ask, it takes half of a processor at most.
 REST = 1.0
-#: Who asks while it is made anew gets the one before, if that rested no longer than so much more.
+#: Who asks while it is made anew gets the one before, if that rested no longer than this. Seconds.
 PATIENCE_S = 10.0
 #: What takes longer than this to make is made anew beside whoever asks for it. Seconds.
 BESIDE_S = 0.5
@@ -77,8 +77,9 @@ class Latest(Generic[T]):
     times what it took, ``most_rest_s`` seconds at most, even where it is not. Anything else is made
     anew when its version changes.
 
-    With ``beside`` nobody waits for a live result that took ``BESIDE_S`` or more: it is made anew
-    by a thread, while who asks gets the one before. ``make`` may not ask who the reader is then.
+    While one makes it anew, who asks gets the one before, if that rested no longer than
+    ``patience_s`` more. With ``beside`` nobody at all waits for a live result that took
+    ``BESIDE_S`` or more: a thread makes it. ``make`` may not ask who the reader is then.
 
     A cache by version would keep what a running job was at each of many moments, all of its steps
     in every one.
@@ -92,6 +93,7 @@ class Latest(Generic[T]):
         *,
         rest: float = REST,
         most_rest_s: float = math.inf,
+        patience_s: float = PATIENCE_S,
         beside: bool = False,
     ) -> None:
         self._most = most
@@ -99,14 +101,23 @@ class Latest(Generic[T]):
         self._every_s = every_s
         self._rest = rest
         self._most_rest_s = most_rest_s
+        self._patience_s = patience_s
         self._beside = beside
         self._entries: OrderedDict[Hashable, _Newest[T]] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: Hashable, version: str, make: Callable[[], T]) -> T:
+    def get(
+        self,
+        key: Hashable,
+        version: str,
+        make: Callable[[], T],
+        *,
+        is_live: bool | None = None,
+    ) -> T:
         """The result of ``key`` for ``version`` of its data.
 
-        The key names the lake as its reader sees it (``Workspace.key``).
+        The key names the lake as its reader sees it (``Workspace.key``). ``is_live`` says of what
+        the result does not tell it whether it may be older than its data.
         """
         with self._lock:
             entry = self._entries.setdefault(key, _Newest())
@@ -114,16 +125,16 @@ class Latest(Generic[T]):
             while len(self._entries) > self._most:
                 self._entries.popitem(last=False)
         made = entry.made
-        if made is not None and self._holds(made, version):
+        if made is not None and self._holds(made, version, is_live):
             return made[0]
-        is_patient = made is not None and self._holds(made, version, PATIENCE_S)
+        is_patient = made is not None and self._holds(made, version, is_live, self._patience_s)
         if not entry.making.acquire(blocking=not is_patient):
             assert made is not None
             return made[0]
         beside = False
         try:
             made = entry.made  # perhaps by another while this one waited
-            if made is not None and self._holds(made, version):
+            if made is not None and self._holds(made, version, is_live):
                 return made[0]
             if made is None or not is_patient or not self._beside or made[3] < BESIDE_S:
                 return self._make(entry, version, make)
@@ -150,13 +161,29 @@ class Latest(Generic[T]):
         finally:
             entry.making.release()
 
-    def _holds(self, made: tuple[T, str, float, float], version: str, more_s: float = 0.0) -> bool:
+    def _holds(
+        self,
+        made: tuple[T, str, float, float],
+        version: str,
+        is_live: bool | None,
+        more_s: float = 0.0,
+    ) -> bool:
         result, of_version, begun_s, took_s = made
-        if not self._is_live(result):
+        if not (self._is_live(result) if is_live is None else is_live):
             return version == of_version
         age_s = time.monotonic() - begun_s - took_s
         rest_s = min(self._rest * took_s, self._most_rest_s) + more_s
         return age_s < rest_s or (version == of_version and age_s < self._every_s)
+
+
+def unhurried(
+    most: int, is_live: Callable[[Any], bool] = lambda _: False, every_s: float = 60.0
+) -> Latest[Any]:
+    """For what need not follow each step of a job that runs: its reader does not wait for it.
+
+    A live result rests twelve seconds at most, and is told for a minute more while it is made anew.
+    """
+    return Latest(most, is_live, every_s, rest=6.0, most_rest_s=12.0, patience_s=60.0, beside=True)
 
 
 class NewestOfEach(Generic[T]):

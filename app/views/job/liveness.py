@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,18 @@ def has_ended(job: Mapping[str, Any]) -> bool:
     return job.get("state") not in (None, "running")
 
 
+def newest_beat(beats: Sequence[Mapping[str, Any]]) -> int | None:
+    """When the last rank that runs gave a sign of life."""
+    return max((int(b["ts_us"]) for b in beats if b["state"] == "running"), default=None)
+
+
+def goes_on(job: Mapping[str, Any], newest_beat_us: int | None, now_us: int) -> bool:
+    """Whether ``job``, a row of ``ws.jobs()``, runs: it was heard within the hour."""
+    if newest_beat_us is None or has_ended(job):
+        return False
+    return (now_us - newest_beat_us) / 1e6 < 3600.0
+
+
 def liveness(
     loaded: LoadedJob,
     beats: list[dict[str, Any]],
@@ -47,10 +59,8 @@ def liveness(
     now_us: int,
 ) -> Liveness:
     """Judge by ``beats`` (empty for imported data) at the moment ``now_us``."""
-    ended = has_ended(loaded.job)
-    running = [beat for beat in beats if beat["state"] == "running"]
-    newest_beat_us = max((beat["ts_us"] for beat in running), default=None)
-    is_live = newest_beat_us is not None and not ended and (now_us - newest_beat_us) / 1e6 < 3600.0
+    newest_beat_us = newest_beat(beats)
+    is_live = goes_on(loaded.job, newest_beat_us, now_us)
     age_s = None if loaded.newest_us is None else max(0.0, (now_us - loaded.newest_us) / 1e6)
     is_heard = newest_beat_us is not None and (now_us - newest_beat_us) / 1e6 < SILENT_S
     stopped = _stopped(loaded, beats, stopped_ranks, now_us)

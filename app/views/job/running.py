@@ -1,0 +1,23 @@
+"""Which jobs run now: whose numbers change by the second, so that older ones may be told first."""
+
+from __future__ import annotations
+
+import time
+
+from steptax.app.views.job.liveness import goes_on, has_ended, newest_beat
+from steptax.app.views.workspace import Workspace
+
+
+def is_running(ws: Workspace, job_id: str) -> bool:
+    """Whether a job runs now, as its recorders say; NotFoundError for none of this name."""
+    if has_ended(ws.job(job_id)):
+        return False
+    beats = ws.lake.heartbeats(job_id)
+    return goes_on(ws.job(job_id), newest_beat(beats), time.time_ns() // 1000)
+
+
+def something_runs(ws: Workspace) -> bool:
+    """Whether any job that the reader may see runs now."""
+    live = set(ws.lake.live_job_ids())
+    known = (str(job["job_id"]) for job in ws.jobs()) if live else ()
+    return any(is_running(ws, job_id) for job_id in known if job_id in live)
