@@ -27,7 +27,7 @@ from steptax.app.guard import Guard
 from steptax.app.hosts import LOCAL, Hosts, host_of, names_in
 from steptax.app.lake.health import lake_state
 from steptax.app.logs import configure, secrets_in
-from steptax.app.memory import give_back_what_is_freed, settle
+from steptax.app.memory import collect_now_and_then, give_back_what_is_freed, settle
 from steptax.app.orphan import end_with_parent
 from steptax.app.serve import SAID_MB
 from steptax.app.settings import Settings
@@ -118,6 +118,7 @@ def _warm() -> None:
     for module in pkgutil.iter_modules(pages.__path__, "steptax.pages."):
         importlib.import_module(module.name)
     settle()
+    collect_now_and_then()
     if _lake_state() == "ok":
         # Imported here: they need a second, in which the server already answers.
         warming = importlib.import_module("steptax.app.views.warm")

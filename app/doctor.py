@@ -288,11 +288,12 @@ def _gone(lake: Lake) -> Iterator[Finding]:
             )
             continue
         folder, _, entry = aside.place.rpartition("/")
-        hint = f"put it back to {lake.root / aside.place} from a backup"
+        root = lake.url or lake.root
+        hint = f"put it back to {root}/{aside.place} from a backup"
         if one is not None:
             hint = one.hint(lake)
         elif folder == "commits" and fold_number(entry) is not None:
-            hint = f"put {lake.root / folder} of a backup back beside what is there"
+            hint = f"put {root}/{folder} of a backup back beside what is there"
         elif folder == "commits":
             told = sources_in_parts(lake, entry.removesuffix(".json"))
             of = f"ingest again what it stored: {', '.join(told)}" if told else "ingest it again"

@@ -37,6 +37,8 @@ _OPTIONS = {
     # Pages do not change under an installed product; watching them costs processor time.
     "server.fileWatcherType": "none",
     "server.runOnSave": "false",
+    # The server collects by itself: see ``memory``.
+    "runner.postScriptGC": "false",
     # Nothing is uploaded through the browser; choosing all 5,000 bars of a figure sends 1 MB.
     "server.maxUploadSize": "1",
     "server.maxMessageSize": str(HEARD_MB),

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from steptax.app.errors import UserError, install_hint
-from steptax.app.lake.store_errors import explained, told
+from steptax.app.errors import DeliveryError, UserError, install_hint
+from steptax.app.lake.store_errors import explained, is_conflict, told
 
 #: Objects that are on their way into the store at once, and bytes of them: the client holds each
 #: whole. A larger one goes alone.
 AT_ONCE, AT_ONCE_BYTES = 8, 64 * 2**20
+#: How often a store is asked to create what others create at the same moment, and when again, at
+#: first: each time takes twice as long.
+CREATES, AGAIN_S = 6, 0.05
 #: A URL, also as ``pathlib`` writes it, which folds the slashes of ``s3://bucket``.
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+(?P<rest>[^/].*?)/*")
 
@@ -130,12 +134,22 @@ class Bucket:
             self._files.pipe_file(self._path(name), data)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write one object unless there is one of that name; False where there was."""
-        try:
-            with told(self.url):
-                self._files.pipe_file(self._path(name), data, mode="create")
-        except FileExistsError:
-            return False
+        """Write one object unless there is one of that name; False where there was.
+
+        Of some who write it at the same moment the store may send all away with 409, to ask again.
+        """
+        for asked in range(CREATES):
+            try:
+                with told(self.url):
+                    self._files.pipe_file(self._path(name), data, mode="create")
+            except FileExistsError:
+                return False
+            except DeliveryError as error:
+                if asked + 1 == CREATES or not is_conflict(error):
+                    raise
+                time.sleep(AGAIN_S * 2**asked)
+            else:
+                break
         return True
 
     def delete(self, names: Iterable[str]) -> None:

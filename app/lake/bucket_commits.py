@@ -24,7 +24,7 @@ from threading import Lock
 
 from steptax.app.lake.bucket import Bucket
 from steptax.app.lake.commits import LOOKS, Commit, CommitLog, Overtaken, Seen, body_of, commit_of
-from steptax.app.lake.folded import fold_name, fold_number
+from steptax.app.lake.folded import Folded, fold_name, fold_number, runs_named
 
 FOLDER = "commits"
 _NUMBERED = re.compile(r"compact-(\d{8})\.json")
@@ -43,6 +43,7 @@ class BucketCommits(CommitLog):
         self._lock = Lock()
         self._read_at = -1e9
         self._next: int | None = None
+        self._refetched: set[str] = set()
         self.generation = 0
         """Changes whenever there are other records than before."""
 
@@ -101,6 +102,10 @@ class BucketCommits(CommitLog):
         finally:
             self._next = None
 
+    def place_of(self, name: str) -> str:
+        """Where the file ``name`` of the log lies, for people."""
+        return f"{self._bucket.url}/{FOLDER}/{name}"
+
     # -- folding, within ``compacting`` ------------------------------------------------------
 
     def listed(self) -> list[str]:
@@ -157,6 +162,19 @@ class BucketCommits(CommitLog):
     def _bodies(self, names: Iterable[str]) -> dict[str, bytes]:
         bodies = self._bucket.read([f"{FOLDER}/{name}" for name in sorted(names)])
         return {path.removeprefix(f"{FOLDER}/"): body for path, body in bodies.items()}
+
+    def _fold_from(self, body: bytes) -> Folded:
+        try:
+            return super()._fold_from(body)
+        except ValueError:
+            # A copy on this machine may be torn, of a power loss say: the store has it whole.
+            torn = {*runs_named(body)} - self._refetched
+            if not torn:
+                raise
+            self._refetched |= torn
+            for name in torn:
+                (self.folder / name).unlink(missing_ok=True)
+            return super()._fold_from(body)
 
     def _fetched(self, runs: Iterable[str]) -> dict[str, Path]:
         """Where copies of runs lie on this machine, each as long as it is: they never change."""

@@ -181,9 +181,10 @@ class BucketLake(Lake):
         super().commit(commit)
 
     def mark_folded(self) -> None:
-        """Have versions that know no folds refuse this lake; before its log is folded first."""
-        if not self.commits.folded.number:
-            self.bucket.write(_MARKER, orjson.dumps({"format": FOLDED_FORMAT}))
+        """Have versions that know no folds refuse this lake; before each fold of its log."""
+        body = orjson.dumps({"format": FOLDED_FORMAT})
+        if self._marker() != body:
+            self.bucket.write(_MARKER, body)
         super().mark_folded()
 
     def discard(self, names: Iterable[str]) -> list[str]:

@@ -163,11 +163,16 @@ class CommitLog:
             if body is None:  # a newer one came
                 continue
             try:
-                found = fold_of(body, self._fetched(runs_named(body)))
+                found = self._fold_from(body)
                 self.damaged.pop(name, None)
-            except (ValueError, KeyError, TypeError, OSError) as error:
+            except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
+                # A disk that is full or refuses is raised: what is passed over looks like no rows.
                 self._is_damaged(name, error)
         return found
+
+    def _fold_from(self, body: bytes) -> Folded:
+        """The fold that a file holds, and the runs that it rests on; errors are ``fold_of``'s."""
+        return fold_of(body, self._fetched(runs_named(body)))
 
     def _bodies(self, names: Iterable[str]) -> dict[str, bytes]:
         """The content of files of the log, by name; those that are gone are left out."""
@@ -207,9 +212,13 @@ class CommitLog:
             if fold_number(name) is not None:
                 raise IntegrityError(
                     f"the fold of the log is damaged, and rows are missing: {reason}",
-                    where=str(self.folder / name),
+                    where=self.place_of(name),
                     hint="put the folder commits/ of a backup back beside what is there",
                 )
+
+    def place_of(self, name: str) -> str:
+        """Where the file ``name`` of the log lies, for people."""
+        return str(self.folder / name)
 
     @contextmanager
     def compacting(self, root: Path) -> Iterator[bool]:

@@ -281,9 +281,11 @@ class Lake:
         return sorted(found)
 
     def mark_folded(self) -> None:
-        """Have versions that know no folds refuse this lake; before its log is folded first."""
-        if not self.commits.folded.number:
-            write_whole(self.root / "LAKE.json", orjson.dumps({"format": FOLDED_FORMAT}))
+        """Have versions that know no folds refuse this lake; before each fold of its log."""
+        marker, body = self.root / "LAKE.json", orjson.dumps({"format": FOLDED_FORMAT})
+        # Looked at each time: a backup that was begun before the first fold brings the other back.
+        if not marker.exists() or marker.read_bytes() != body:
+            write_whole(marker, body)
 
     def is_there(self, path: Path) -> bool:
         """Whether a file that a commit names can be read."""
@@ -355,10 +357,12 @@ def _format_of(marker: Path) -> int:
     except (ValueError, KeyError, TypeError):
         found = None
     if type(found) is not int:
+        is_folded = any((marker.parent / "commits").glob("fold-*.json"))
+        right = FOLDED_FORMAT if is_folded else FORMAT
         raise InputError(
             "does not say which format the lake has",
             where=str(marker),
-            hint=f'put it back from a backup, or write {{"format": {FORMAT}}} into it',
+            hint=f'put it back from a backup, or write {{"format": {right}}} into it',
         )
     return found
 

@@ -35,7 +35,9 @@ _REGION = frozenset(
 )
 _FORBIDDEN = frozenset(("403", "AccessDenied", "AllAccessDisabled", "AccountProblem", "Forbidden"))
 _CLOCK = frozenset(("RequestTimeTooSkewed", "RequestExpired"))
-_BUSY = frozenset(
+#: Two wrote one object at the same moment: whoever asks again is told which of them was first.
+_CONFLICT = frozenset(("409", "ConditionalRequestConflict", "OperationAborted"))
+_BUSY = _CONFLICT | frozenset(
     (
         "500",
         "502",
@@ -89,6 +91,7 @@ def explained(error: BaseException, url: str) -> SteptaxError | None:
     code, message = _answer(chain)
     bucket, place = _bucket_of(url), _endpoint()
     at = f"at {place}" if place else "at Amazon S3"
+    is_s3 = url.startswith(("s3://", "s3a://"))
     if code in _NO_BUCKET:
         return UserError(
             f"there is no bucket {bucket} {at}: expected one that holds the lake, or is to hold it",
@@ -103,6 +106,13 @@ def explained(error: BaseException, url: str) -> SteptaxError | None:
             return None
     elif code is None and not any(_is_of_client(one) for one in chain):
         return None
+    if not is_s3:
+        return UserError(
+            f"the store of bucket {bucket} refuses, or cannot be reached: {message}",
+            where=url,
+            hint="check the name of the bucket, the network, and what its client takes from the "
+            "environment: credentials, their rights, a proxy",
+        )
     types = {type(one).__name__ for one in chain}
     if code in _EXPIRED or types & _EXPIRED_TYPES:
         return UserError(
@@ -165,6 +175,11 @@ def explained(error: BaseException, url: str) -> SteptaxError | None:
         hint="check the network, the name of the store and AWS_ENDPOINT_URL (for a store that is "
         "not Amazon's), AWS_DEFAULT_REGION, and the proxy",
     )
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether the store wants to be asked again: another one wrote the object just then."""
+    return _answer(list(_chain(error)))[0] in _CONFLICT
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -80,7 +80,7 @@ def _with_room_for_nan(column: NDArray[np.generic]) -> NDArray[np.generic]:
 def _numbers(column: pa.Array) -> NDArray[np.generic]:
     """A view of the numbers of ``column``; a copy in float64 where some are null."""
     if column.null_count:
-        column = pc.fill_null(column.cast(pa.float64()), float("nan"))
+        column = pc.fill_null(column.cast(pa.float64(), safe=False), float("nan"))
     dtype = np.dtype(column.type.to_pandas_dtype())
     values = column.buffers()[1]
     return np.frombuffer(values, dtype, len(column), column.offset * dtype.itemsize)

@@ -66,7 +66,13 @@ class DuckEngine:
 
         def taken(found: duckdb.DuckDBPyRelation) -> Columns:
             reader = found.to_arrow_reader(ROWS_AT_ONCE)
-            return gathered(reader.schema, reader, most_rows)
+            try:
+                return gathered(reader.schema, reader, most_rows)
+            except OSError as error:
+                # Whatever ends a stream comes through Arrow as one, memory that is short as well.
+                if str(error).startswith("IO Error"):
+                    raise
+                raise duckdb.Error(str(error)) from error
 
         return self._answered(asked, taken)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptax.app.doctor import examine
-from steptax.app.errors import IntegrityError
+from steptax.app.errors import InputError, IntegrityError
 from steptax.app.ingest import ingest_file
 from steptax.app.lake import Lake
 from steptax.app.lake.commits import RETAIN, Commit, CommitLog
@@ -337,6 +338,44 @@ def test_a_fold_that_is_damaged_is_named_and_nothing_is_made_without_it(
         shutil.copytree(tmp_path / "backup", lake.root / "commits", dirs_exist_ok=True)
         assert seen(lake) == list(range(12))
         assert not any(f.state == "fail" for f in examine(Settings(lake=lake.root)))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
+def test_a_disk_that_refuses_is_no_damaged_fold(
+    number: int, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are missing without an error would look like all there are."""
+    folded(lake)
+    reader = Lake(lake.root)
+
+    def refused(self: CommitLog, runs: Iterable[str]) -> dict[str, Path]:
+        raise OSError(number, "refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLog, "_fetched", refused)
+        with pytest.raises(OSError, match="refused"):
+            reader.segments("steps", "j")
+    assert not reader.commits.damaged
+    assert sorted(reader.read("steps", "j")["step"].to_pylist()) == list(range(12))
+
+
+def test_the_format_of_a_folded_lake_is_told_again_where_a_backup_had_the_other(
+    lake: Lake,
+) -> None:
+    """A backup takes the format first: it may be that of before the fold which it takes next."""
+    marker = lake.root / "LAKE.json"
+    first = marker.read_bytes()
+    folded(lake)
+    marker.write_bytes(first)
+    again = Lake(lake.root)
+    appended(again, 2, 12)
+    merged(again)
+    folded(again)
+    assert orjson.loads(marker.read_bytes()) == {"format": 2}
+    marker.write_text("{}")
+    with pytest.raises(InputError) as error:
+        Lake(lake.root)
+    assert '{"format": 2}' in str(error.value.hint)
 
 
 def test_what_retention_dropped_stays_dropped(lake: Lake) -> None:

@@ -1,4 +1,4 @@
-"""Freed memory goes back to the system, whichever thread it was freed in."""
+"""A server gives back what nobody holds any more, whichever thread made it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 import pytest
+
+from steptax.app.serve import server_flags
 
 #: Threads, one after another as pages are drawn, fill lists with small objects and drop them.
 _THREADS = """
@@ -56,3 +58,35 @@ def test_what_is_settled_is_not_looked_at_again() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
+
+
+#: A knot grows so old that the collector, left to itself, would not look at it any more.
+_KNOT = """
+import gc, time, weakref
+from steptax.app import memory
+class Node: pass
+gc.set_threshold(700, 1_000_000, 1_000_000)
+node = Node(); node.self = node; gone = weakref.ref(node)
+gc.collect(); del node
+if {collects}:
+    memory.collect_now_and_then(0.01)
+kept = []
+for _ in range(300):
+    kept.extend([] for _ in range(1_000))
+    time.sleep(0.01)
+    if gone() is None:
+        break
+print(gone() is None)
+"""
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_cycles_are_collected_while_pages_are_made(collects: bool) -> None:
+    code = _KNOT.format(collects=collects)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(collects)]
+
+
+def test_streamlit_does_not_collect_after_each_run_of_a_page() -> None:
+    flags = server_flags("127.0.0.1", 1)
+    assert flags[flags.index("--runner.postScriptGC") + 1] == "false"

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steptax.app.errors import IntegrityError
 from steptax.app.lake import Lake
+from steptax.app.queries import engine as engines
 from steptax.app.queries.arrays import arrays_of, gathered, numbers_of
 from steptax.app.queries.engine import DuckEngine
 from steptax.benchmarks.product.scale_data import JOB, segments
@@ -65,3 +69,35 @@ def test_an_engine_gives_the_rows_of_the_query(tmp_path: Path) -> None:
     for name, values in cells.items():
         assert values[order].tolist() == table[name].to_pylist()
     assert len(engine.arrays("step_cells", job_id=JOB, first_step=900, last_step=901)["step"]) == 0
+
+
+def test_numbers_beyond_those_of_a_float_are_rounded_as_all_are() -> None:
+    """As where none is null: a wrong unit in one row stops no page."""
+    column = pa.array([2**60 + 1, None], pa.int64())
+    found = arrays_of(pa.table({"a": column}))["a"]
+    assert found[0] == float(2**60)
+    assert np.isnan(found[1])
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Out of Memory Error: failed to allocate", duckdb.Error),
+        ("IO Error: Cannot open file", IntegrityError),
+    ],
+)
+def test_what_ends_a_stream_is_not_taken_for_a_file_that_cannot_be_read(
+    said: str, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow raises an OSError for whatever the engine says in the middle of its rows."""
+    lake = Lake(tmp_path, create=True)
+    for part in segments(2, 4):
+        lake.append("steps", part, source="test")
+
+    def ended(*_: object) -> None:
+        raise OSError(said)
+
+    monkeypatch.setattr(engines, "gathered", ended)
+    with pytest.raises(kind, match=said.partition(":")[2].strip()):
+        DuckEngine(lake).arrays("step_cells", job_id=JOB, first_step=0, last_step=9)
+    assert lake.set_aside() == []

@@ -149,6 +149,19 @@ def test_quantiles_are_those_of_raw_rows(lake: Lake, block: int, ratio: float) -
         assert row["row_count"] == len(own)
 
 
+@pytest.mark.parametrize(("ratio", "wanted"), [(0.07, 7), (0.29, 29), (0.55, 55), (0.95, 95)])
+def test_a_share_in_binary_is_meant_as_it_is_written(
+    ratio: float, wanted: int, tmp_path: Path
+) -> None:
+    """0.07 * 100 is 7.000000000000001."""
+    lake = Lake(tmp_path / "lake", create=True)
+    told = reports([{"rank": k, "duration_us": k + 1} for k in range(100)])
+    lake.append("steps", told.drop_columns(["source", "ingested_at_us"]), source="t")
+    asked = {"step_block": 1, "window_steps": 1, "quantile_ratio": ratio}
+    (row,) = DuckEngine(lake).run("history_quantiles", job_id="a", **asked).to_pylist()
+    assert (row["work_low_us"], row["work_high_us"]) == (wanted, wanted)
+
+
 def test_wide_windows_are_stored_once_and_tell_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

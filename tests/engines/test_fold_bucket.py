@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from steptax.app.errors import IntegrityError
 from steptax.app.lake.bucket_lake import BucketLake
 from steptax.app.lake.commits import Overtaken
 from steptax.app.lake.compact import compact
@@ -96,6 +97,30 @@ def test_a_fold_killed_between_any_two_writes(
     folded(opened())
     assert stored(elsewhere(monkeypatch, tmp_path, "last")) == once(0, 6)
     assert len(lake.bucket.names("commits")) <= 4
+
+
+def test_a_copy_of_a_run_that_is_torn_is_fetched_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a power loss of this machine: the store has it whole, and no row is missing."""
+    lake = merged(4)
+    folded(lake)
+    reader = elsewhere(monkeypatch, tmp_path, "reader")
+    assert stored(reader) == once(0, 4)
+    (copy,) = (reader.root / "commits").iterdir()
+    body = copy.read_bytes()
+    for torn in (b"", body[:-3]):
+        copy.write_bytes(torn)
+        again = opened()
+        assert stored(again) == once(0, 4)
+        assert not again.commits.damaged
+        assert copy.read_bytes() == body
+    # Where the store itself has it so, that is said, with the place in the store.
+    lake.bucket.write(f"commits/{copy.name}", body[:-3])
+    copy.unlink()
+    with pytest.raises(IntegrityError, match="damaged") as error:
+        compact(opened())
+    assert str(error.value.where).startswith(f"{lake.url}/commits/fold-")
 
 
 def test_a_number_that_is_free_again_stays_spent(

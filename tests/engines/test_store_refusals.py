@@ -196,6 +196,32 @@ def test_a_busy_store_is_not_the_fault_of_who_asks() -> None:
     assert "try again" in str(found.hint)
 
 
+def test_two_that_create_one_object_at_once_are_told_who_was_first(
+    store: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store may answer 409 to both: neither is at fault, and whoever asks again is told."""
+    conflict = (409, "ConditionalRequestConflict", "A conflicting operation is in progress.")
+    monkeypatch.setattr("steptax.app.lake.bucket.AGAIN_S", 0.0)
+    bucket = Bucket(URL)
+    for expected in (True, False):
+        asked = iter([conflict, conflict])
+        store.before = lambda *_, asked=asked: next(asked, None)
+        assert bucket.create("commits/x", b"1") is expected
+    store.before = lambda *_: conflict
+    with pytest.raises(DeliveryError, match="busy"):
+        bucket.create("commits/y", b"1")
+
+
+def test_nobody_is_sent_to_amazon_for_another_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    error = OSError("no route to host")
+    assert "at Amazon S3" in str(explained(error, URL))
+    said = explained(error, "gs://bucket/lake")
+    assert isinstance(said, UserError)
+    assert "no route" in said.message
+    assert not any(word in str(said) for word in ("Amazon", "AWS", "s3"))
+
+
 def _answered(code: str, message: str) -> Exception:
     exceptions = importlib.import_module("botocore.exceptions")
     said: Exception = exceptions.ClientError(

@@ -1,6 +1,7 @@
 -- Between which times the quantile_ratio quantile of the ranks' work lies, by blocks of step_block
 -- steps (see history_bins): the least work that this share of the reports does not exceed. Both
--- ends are whole microseconds of one bin, whose middle is within 1 / 256 of it.
+-- ends are whole microseconds of one bin, whose middle is within 1 / 256 of it. A share of 7e-2 of
+-- 100 reports is a little more than seven in binary, and means seven.
 -- include work_bins
 , counted AS (
     SELECT
@@ -15,7 +16,7 @@
 found AS (
     SELECT block_step, reports, min(work_bin) AS work_bin
     FROM counted
-    WHERE up_to >= :quantile_ratio * reports
+    WHERE up_to >= :quantile_ratio * reports * (1e0 - 1e-12)
     GROUP BY block_step, reports
 ),
 placed AS (
