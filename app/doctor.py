@@ -24,7 +24,7 @@ from steptax.app.errors import SteptaxError, UserError
 from steptax.app.format import format_age
 from steptax.app.lake import Lake, lake_at
 from steptax.app.lake.bucket import url_of
-from steptax.app.lake.folded import fold_number
+from steptax.app.lake.folded import fold_number, is_whole
 from steptax.app.lake.quarantine import FOLDER, segment_damage
 from steptax.app.lake.standing import back_again, lost, sources_in_parts, together
 from steptax.app.schema import TABLES
@@ -246,6 +246,15 @@ def _lake(root: Path, *, deep: bool) -> Iterator[Finding]:
                     State.FAIL,
                     f"{lake.relative(segment.path)} is damaged: {reason}",
                     "put it back from a backup; until then it is set aside when it is read",
+                )
+        lake.commits.all()
+        for run in lake.commits.folded.runs:
+            if not is_whole(run):
+                yield Finding(
+                    "lake",
+                    State.FAIL,
+                    f"commits/{run.name} is damaged: it does not hold what its name says",
+                    f"put {lake.url or root}/commits of a backup back beside what is there",
                 )
     yield from _gone(lake)
     if lake.url is None:

@@ -168,7 +168,7 @@ def record(job_id: str, price: Decimal | None) -> RecordView:
 
 
 def is_running(job_id: str) -> bool:
-    """Whether the job runs now, as its recorders say; NotFoundError for no such job."""
+    """Whether the job runs now, as its recorders say; none does that is not there."""
     ws = workspace()
     return _running.get((ws.key, job_id), "", lambda: running.is_running(ws, job_id))
 

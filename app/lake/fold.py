@@ -38,7 +38,8 @@ from steptax.app.lake.lake import Lake
 FOLD_AGE_S = 1_800.0
 #: So many of them at once: each fold is written anew, and whoever reads the log reads it.
 FOLD_RECORDS = 64
-#: Runs of more digests than this are not merged any more: 100 MB are in memory then.
+#: Runs of more digests than this are not merged any more. Merging holds 36 bytes for each digest of
+#: what comes of it, which are half as many more at the most: 450 MB.
 _FULL_RUN = 1 << 23
 #: In the detail of an import that was stored again (see ``standing``).
 _AGAIN = "again"

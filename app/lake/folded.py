@@ -149,6 +149,12 @@ def run_name(number: int, data: bytes) -> str:
     return f"fold-{number:08d}-{hashlib.blake2b(data, digest_size=8).hexdigest()}.names"
 
 
+def is_whole(run: Run) -> bool:
+    """Whether a run holds what its name says: reads all of it."""
+    number = run_number(run.name)
+    return number is not None and run_name(number, run.digests.tobytes()) == run.name
+
+
 def fold_number(name: str) -> int | None:
     """The number of the fold whose file ``name`` is; None for other files."""
     match = _FOLD.fullmatch(name)

@@ -71,6 +71,10 @@ def test_a_page_has_a_bar_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatc
         far.come(1, 1)
         return "made"
 
+    # Made by a thread beside the page that is drawn, it has no place there.
+    assert data.with_spinner("Adding up", make) == "made"
+    assert not drawn
+    monkeypatch.setattr(data, "get_script_run_ctx", lambda **_: object())
     assert data.with_spinner("Adding up", make) == "made"
     assert drawn == [(0.25, "1 of 4 jobs"), (1.0, "1 of 1 job"), None]
 

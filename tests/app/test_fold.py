@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ from hypothesis import strategies as st
 from steptax.app.doctor import examine
 from steptax.app.errors import InputError, IntegrityError
 from steptax.app.ingest import ingest_file
-from steptax.app.lake import Lake
+from steptax.app.lake import Lake, fold
 from steptax.app.lake.commits import RETAIN, Commit, CommitLog
 from steptax.app.lake.compact import compact, sweep
 from steptax.app.lake.fold import FoldResult, fold_log
-from steptax.app.lake.folded import LIVE, fold_number
+from steptax.app.lake.folded import DIGEST_BYTES, LIVE, Run, fold_number
 from steptax.app.lake.standing import known, lost
 from steptax.app.settings import Settings
 from steptax.connectors.base import Options
@@ -340,6 +341,18 @@ def test_a_fold_that_is_damaged_is_named_and_nothing_is_made_without_it(
         assert not any(f.state == "fail" for f in examine(Settings(lake=lake.root)))
 
 
+def test_bits_that_flipped_in_a_run_are_found_where_everything_is_read(lake: Lake) -> None:
+    folded(lake)
+    asked = Settings(lake=lake.root)
+    assert not any(f.state == "fail" for f in examine(asked, deep=True))
+    (run,) = lake.root.joinpath("commits").glob("*.names")
+    body = bytearray(run.read_bytes())
+    body[-1] ^= 1
+    run.write_bytes(body)
+    (told,) = [f for f in examine(asked, deep=True) if f.state == "fail"]
+    assert f"{run.name} is damaged" in told.text
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
 def test_a_disk_that_refuses_is_no_damaged_fold(
     number: int, lake: Lake, monkeypatch: pytest.MonkeyPatch
@@ -376,6 +389,24 @@ def test_the_format_of_a_folded_lake_is_told_again_where_a_backup_had_the_other(
     with pytest.raises(InputError) as error:
         Lake(lake.root)
     assert '{"format": 2}' in str(error.value.hint)
+
+
+def test_merging_runs_takes_so_much_memory_and_no_more(lake: Lake) -> None:
+    dice = np.random.default_rng(0)
+    old, new = (
+        Run("", "", "", np.unique(np.frombuffer(dice.bytes(DIGEST_BYTES * n), f"S{DIGEST_BYTES}")))
+        for n in (1 << 15, 1 << 14)
+    )
+    tracemalloc.start()
+    try:
+        (both,) = fold._with(lake.commits, 1, [old], new)
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(both.digests) == len(old.digests) + len(new.digests)
+    assert most_bytes < 40 * len(both.digests)
+    # The largest of all: one that may be merged still, and one that is half as long.
+    assert 36 * (fold._FULL_RUN + fold._FULL_RUN // 2) < 460e6
 
 
 def test_what_retention_dropped_stays_dropped(lake: Lake) -> None:

@@ -102,6 +102,9 @@ def test_where_no_job_runs_what_was_stored_is_told_at_once(ws: Workspace) -> Non
     assert not any(a is b for a, b in zip(after, before, strict=True))
 
 
-def test_who_asks_for_a_job_that_is_not_there_is_told(ws: Workspace) -> None:
-    with pytest.raises(NotFoundError):
-        data.is_running("nobody")
+def test_a_job_that_is_not_there_does_not_run_and_the_page_says_what_is_wrong(
+    ws: Workspace,
+) -> None:
+    assert not data.is_running("nobody")
+    with pytest.raises(NotFoundError, match="nobody"):
+        compare_data.compared(Part("nobody"), Part(JOB), None)
