@@ -40,7 +40,7 @@ class Tally:
     def give(self, kind: str, path: Path, of: str) -> None:
         """Give an input to a connector."""
         self.tried[of] += 1
-        signal.setitimer(signal.ITIMER_REAL, MOST_S)
+        signal.setitimer(signal.ITIMER_PROF, MOST_S)
         try:
             for batch in CONNECTORS[kind].read(path, Options()):
                 self.rejected_rows += len(batch.rejects)
@@ -54,7 +54,7 @@ class Tally:
         except Exception as error:
             self.faults.append(f"{kind} {path}: {type(error).__name__}: {error}")
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
     def _check(self, kind: str, path: Path, error: InputError) -> None:
         lacks = []
@@ -84,7 +84,7 @@ def case_files(cases: Path) -> list[Path]:
 
 def run(cases: Path | None, damaged_inputs: int) -> Tally:
     """Give every input to its connectors."""
-    before = signal.signal(signal.SIGALRM, _ring)
+    before = signal.signal(signal.SIGPROF, _ring)
     tally = Tally()
     try:
         for path in case_files(cases) if cases is not None else ():
@@ -101,7 +101,7 @@ def run(cases: Path | None, damaged_inputs: int) -> Tally:
                         source.write_bytes(damaged(kind, data, number))
                         tally.give(kind, source, "damaged files")
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGPROF, before)
     return tally
 
 
