@@ -76,25 +76,6 @@ def test_what_goes_on_rests_before_it_is_made_anew() -> None:
     assert [kept.get("a", "1", make).number for _ in range(3)] == [1, 2, 3]
 
 
-def test_who_asks_while_a_long_rest_ends_does_not_wait() -> None:
-    kept: Latest[View] = Latest(4, lambda view: view.is_live, rest=1e9, most_rest_s=0.01)
-    first = kept.get("a", "1", Maker(is_live=True))
-    time.sleep(0.02)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow() -> View:
-        begun.set()
-        assert go_on.wait(30)
-        return View(2, True, np.zeros(1))
-
-    thread = threading.Thread(target=lambda: kept.get("a", "2", slow))
-    thread.start()
-    assert begun.wait(30)
-    assert kept.get("a", "2", slow) is first
-    go_on.set()
-    thread.join()
-
-
 @pytest.mark.parametrize("is_live", [True, False])
 def test_many_readers_at_once_cost_one(is_live: bool) -> None:
     kept, make = latest(rest=1e9), Maker(is_live=is_live, takes_s=0.05)
@@ -111,8 +92,13 @@ def test_many_readers_at_once_cost_one(is_live: bool) -> None:
     assert make.made == 1
 
 
-def test_while_one_makes_the_next_the_others_get_the_one_before() -> None:
-    kept = latest(rest=0.0)
+@pytest.mark.parametrize(("rest", "most_rest_s"), [(0.0, 60.0), (1e9, 0.0)])
+def test_while_one_makes_the_next_the_others_get_the_one_before(
+    rest: float, most_rest_s: float
+) -> None:
+    kept: Latest[View] = Latest(
+        4, lambda view: view.is_live, 60.0, rest=rest, most_rest_s=most_rest_s
+    )
     first = kept.get("a", "1", Maker(is_live=True))
     begun, go_on = threading.Event(), threading.Event()
 
