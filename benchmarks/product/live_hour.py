@@ -19,7 +19,9 @@ from the moment at which its last rank ended it:
 Prints both with p50, p95 and maximum, the memory of page server and collector (after the first
 quarter, at the end, the slope between), processor seconds of each, the segments that are live, and
 rows lost or doubled. A shorter ``--step-s`` compresses time. All of it runs on one machine, the
-ranks too: what they take of it is told.
+ranks too: what they take of it is told. The files of all nodes would meet on one disk then, which
+they don't where each node has its own: so the spools are in memory (``--spools`` puts them
+elsewhere), the lake on the disk.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ from steptax.benchmarks.product.sessions import ask
 
 READ_S = 0.25
 WEIGH_S = 10.0
+_MEMORY = "/dev/shm"
 #: What the page says of the newest step, and the head of it of its window.
 _NEWEST = re.compile(r"^Step ([\d,]+) ended")
 _WINDOW = re.compile(r"steps [\d,]+ to ([\d,]+)")
@@ -237,8 +240,8 @@ def _view(url: str, viewers: int, until_s: float, seen: Seen) -> None:
     asyncio.run(_watch_all(url, viewers, until_s, seen))
 
 
-def run(plan: Plan, viewers: int, folder: Path) -> Outcome:
-    """Run it in ``folder``, which is empty."""
+def run(plan: Plan, viewers: int, folder: Path, spools: Path) -> Outcome:
+    """Run it in ``folder``, which is empty, with the spools of the nodes in ``spools``."""
     lake, token = folder / "lake", folder / "token"
     token.touch(0o600)
     token.write_text(secrets.token_hex(16))
@@ -256,7 +259,7 @@ def run(plan: Plan, viewers: int, folder: Path) -> Outcome:
         wait_until_healthy(url, server)
         begin_s = time.monotonic()
         nodes = [
-            start_node(plan, n, collector.url, folder, environment, "live_node")
+            start_node(plan, n, collector.url, spools, environment, "live_node")
             for n in range(plan.nodes)
         ]
         reader.start()
@@ -351,14 +354,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--step-s", type=float, default=1.0, help="seconds of a step")
     parser.add_argument("--flush-s", type=float, default=1.0, help="of the recorders")
     parser.add_argument("--viewers", type=int, default=1, help="browser tabs on the job")
+    parser.add_argument(
+        "--spools", help="folder for the spools of the nodes (default: in memory where it can be)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     asked = parser.parse_args(arguments)
     steps = round(asked.seconds / asked.step_s)
     if not 1 <= asked.nodes <= asked.ranks or steps < 1:
         parser.error("expected 1 <= --nodes <= --ranks, and at least one step")
     plan = Plan(asked.ranks, asked.nodes, steps, asked.step_s, asked.flush_s, 0, 0.0)
-    with tempfile.TemporaryDirectory(prefix="steptax-live-") as folder:
-        outcome = run(plan, asked.viewers, Path(folder))
+    within = asked.spools or (_MEMORY if os.path.isdir(_MEMORY) else None)
+    with (
+        tempfile.TemporaryDirectory(prefix="steptax-live-") as folder,
+        tempfile.TemporaryDirectory(prefix="steptax-spools-", dir=within) as spools,
+    ):
+        outcome = run(plan, asked.viewers, Path(folder), Path(spools))
     if asked.json:
         data = {"plan": asdict(plan), "viewers": asked.viewers, **asdict(outcome)}
         print(json.dumps({"ok": outcome.is_complete, "data": data, "warnings": []}))
