@@ -1,5 +1,6 @@
-"""How fast profiler traces are read, and in how much memory: ``python -m
-steptax.benchmarks.product.kineto``.
+"""How fast profiler traces are read, and in how much memory.
+
+    python -m steptax.benchmarks.product.kineto [--mib 200] [--peer PYTHON]
 
 The traces are made up: a data-parallel job on devices is played forward event by event, and written
 as Kineto writes it. Kernels run one after the other on a compute stream, as soon as the host has
@@ -260,7 +261,7 @@ def measure(path: Path) -> dict[str, Any]:
 _PLAYED = 100
 
 
-def large(mib: float, folder: Path, *, steps: int = _PLAYED) -> Path:
+def large(mib: float, folder: Path, *, steps: int = _PLAYED, name: str = "long") -> Path:
     """A trace of one rank of about ``mib`` or more.
 
     Its short steps come in rounds of ``_PLAYED``; fewer ``steps`` are as long as needed.
@@ -273,14 +274,17 @@ def large(mib: float, folder: Path, *, steps: int = _PLAYED) -> Path:
     else:
         rounds = math.ceil(needed / steps)
     job = Job(ranks=1, steps=steps, layers=layers, cpu_ops=8)
-    path = folder / "rank0.json"
+    path = folder / f"{name}.json"
     with path.open("w") as target:
         target.writelines(lines(job, 0, play(job).events[0], rounds))
     return path
 
 
-def main() -> None:
-    """Print size, speed and memory, and the same of a peer where one is named."""
+def main() -> int:
+    """Print size, speed and memory, and the same of a peer where one is named.
+
+    Exit code 1 where that one does not read a trace, or finds something else in it.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", type=float, default=200.0, help="size of the made-up trace")
     parser.add_argument("traces", nargs="*", type=Path, help="traces to compare on, besides")
@@ -302,17 +306,21 @@ def main() -> None:
             f"memory grew by {found['grew_mib']:.0f} MiB; rows {found['rows']}"
         )
         if asked.peer is None:
-            return
+            return 0
         # Few long steps: the peer's time grows with the product of steps and events.
-        path = large(asked.mib, Path(folder), steps=4)
+        path = large(asked.mib, Path(folder), steps=4, name="four-steps")
+        is_well = True
         for trace in (*asked.traces, path):
             try:
                 told = duel(trace, asked.peer)
             except RefusedError as refused:
                 print(refused)
+                is_well = False
                 continue
             print("\n".join([f"against {told.peer_version}:", *told.lines()]))
+            is_well &= told.agree
+    return 0 if is_well else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

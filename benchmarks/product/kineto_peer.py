@@ -6,16 +6,18 @@ Each side reads each trace in a fresh process. Time is what the processor spent 
 breakdown and the overlap; memory is the peak of the process, and how much of that came after its
 imports (Linux).
 
-Of a small trace the peak is that of the imports, on both sides: here Python and NumPy (26 MiB), as
-looking at a trace needs no Arrow, there pandas and more (95 MiB).
+Of a small trace the peak is that of the imports, on both sides: here Python and NumPy, as looking
+at a trace needs no Arrow, there pandas and more. Both find compiled bytecode.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,7 @@ def begin():
 def best(load):  # Of several times where the trace is small: the first one warms up.
     least = None
     for _ in range(1 if Path(sys.argv[1]).stat().st_size > 4 << 20 else 5):
+        found = None  # Else the one before would be held beside it.
         a = time.process_time()
         found = load()
         took = time.process_time() - a
@@ -162,9 +165,16 @@ class RefusedError(Exception):
 
 def duel(path: Path, peer_python: Path) -> Duel:
     """Both sides on ``path``; RefusedError where one does not read it."""
-    ours = _run(Path(sys.executable), OURS, path, {})
-    rounded = _run(peer_python, PEER, path, {})
-    exact = _run(peer_python, PEER, path, _UNROUNDED)
+    with tempfile.TemporaryDirectory() as bytecode:
+        keep = {"PYTHONPYCACHEPREFIX": bytecode}
+        nothing = Path(bytecode) / "nothing.json"
+        nothing.write_text('{"traceEvents": []}')
+        for python, program in ((Path(sys.executable), OURS), (peer_python, PEER)):
+            with contextlib.suppress(RefusedError):  # what was imported by then is compiled
+                _run(python, program, nothing, keep)
+        ours = _run(Path(sys.executable), OURS, path, keep)
+        rounded = _run(peer_python, PEER, path, keep)
+        exact = _run(peer_python, PEER, path, keep | _UNROUNDED)
     name = f"HolisticTraceAnalysis {rounded['version']} with pandas {rounded['pandas']}"
     return Duel(
         path,
@@ -182,7 +192,7 @@ def _run(python: Path, program: str, path: Path, more: dict[str, str]) -> dict[s
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | more,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | more,
     )
     if done.returncode:
         side = "here" if program is OURS else "by the peer"

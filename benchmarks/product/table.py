@@ -35,8 +35,9 @@ TRACE_PEER_HOW = (
     "X/bin/python"
 )
 WHATIF_PEER_HOW = (
-    "git clone https://github.com/ByteDance-Seed/StragglerAnalysis X; then --whatif-peer X, and "
-    "--whatif-python of an interpreter with pandas < 3"
+    "git clone https://github.com/ByteDance-Seed/StragglerAnalysis X; python3 -m venv Y; "
+    "Y/bin/pip install 'pandas<3' -r X/requirements.txt; then --whatif-peer X and "
+    "--whatif-python Y/bin/python"
 )
 
 

@@ -8,21 +8,25 @@ are those of the public artifact of Lin et al., OSDI'25 (``--data``), as they ar
 data-parallel ranks repeated; ``--ranks`` makes one of that many ranks.
 
 With ``--peer PATH`` of that artifact its three commands are run in turn with ours on the same
-trace (``--peer-python`` for an interpreter with pandas < 3), and the results compared. Without it
-our times are set against figures that were measured with it on another day.
+trace (``--peer-python`` for an interpreter with pandas < 3), and the results compared: every number
+of its three files. Its commands write what they read and found into files, and start an interpreter
+each; ours starts one and prints. Both find compiled bytecode. Without it our times are set against
+figures that were measured with it on another day.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +44,9 @@ REFERENCE_MS = {"AR": (29.0, 1192.0 + 270.0 + 291.0), "ST": (6.5, 480.0 + 83.0 +
 NOT_SIDE_BY_SIDE = "reference figures were measured on another day: not a side-by-side run"
 #: Most that the analysis of 4,096 ranks and 50 steps may hold.
 MOST_LARGE_BYTES = 8 << 30
+#: Largest relative difference of results that are the same: the published analyser computes in
+#: numbers of 24 bits.
+SAME_RATIO = 1e-5
 
 
 @dataclass
@@ -154,11 +161,14 @@ print(json.dumps(analyse_file(Path(sys.argv[1]), sizes=json.loads(sys.argv[2])).
 """
 
 
-def whole_process(command: Sequence[str], cwd: Path | None = None) -> Whole:
+def whole_process(
+    command: Sequence[str], cwd: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Whole:
     """Run a command to its end. RuntimeError with its last words when it fails."""
     launched = subprocess.run(
         [sys.executable, "-S", "-c", _LAUNCHER, *command],
         cwd=cwd,
+        env=environment,
         stdout=subprocess.PIPE,
         check=True,
     )
@@ -169,22 +179,32 @@ def whole_process(command: Sequence[str], cwd: Path | None = None) -> Whole:
     return Whole(wall_s, peak * (1 if sys.platform == "darwin" else 1024))
 
 
-def ours(case: Case) -> Whole:
+def ours(case: Case, environment: Mapping[str, str] | None = None) -> Whole:
     """The analysis of a case as a process of its own."""
-    return whole_process([sys.executable, "-c", _CHILD, str(case.trace), json.dumps(case.sizes)])
+    child = [sys.executable, "-c", _CHILD, str(case.trace), json.dumps(case.sizes)]
+    return whole_process(child, environment=environment)
 
 
 def against_peer(case: Case, meta: Path, peer: Path, python: str, runs: int) -> dict[str, Any]:
-    """Whole processes of the published analyser and of ours in turn, and the largest difference."""
+    """Whole processes of the published analyser and of ours in turn, and what both found.
+
+    RuntimeError where the peer fails. ``largest_difference`` is that of ``compared`` numbers; it is
+    infinite where ours lacks one.
+    """
     mine, theirs = [], []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        # A first run, which does not count, leaves the bytecode of both here.
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
         for run in range(runs + 1):
-            one, other = ours(case), _peer_commands(case, meta, peer, python, Path(folder))
+            one = ours(case, environment)
+            other = _peer_commands(case, meta, peer, python, folder, environment)
             if run:
                 mine.append(one)
                 theirs.append(other)
-        name = case.sizes.get("trial_name", case.name)
-        published = json.loads((Path(folder) / f"{name}.json").read_text())
+        published = _published(folder, str(case.sizes.get("trial_name", case.name)))
+    compared, difference = _difference(analyse(case.trace, case.sizes), published)
     return {
         "trace": case.name,
         "ours_s": statistics.median(w.wall_s for w in mine),
@@ -192,17 +212,24 @@ def against_peer(case: Case, meta: Path, peer: Path, python: str, runs: int) -> 
         "ratio": statistics.median(b.wall_s / a.wall_s for a, b in zip(mine, theirs, strict=True)),
         "ours_peak_bytes": max(w.peak_bytes for w in mine),
         "peer_peak_bytes": max(w.peak_bytes for w in theirs),
-        "largest_difference": _difference(analyse(case.trace, case.sizes), published),
+        "compared": compared,
+        "largest_difference": difference,
     }
 
 
-def _peer_commands(case: Case, meta: Path, peer: Path, python: str, folder: Path) -> Whole:
+def _peer_commands(
+    case: Case, meta: Path, peer: Path, python: str, folder: Path, environment: Mapping[str, str]
+) -> Whole:
     name = str(case.sizes.get("trial_name", case.name))
     tools = peer / "analyzer"
     shared = ["--dump-dir", str(folder), "--root", str(folder)]
     result = ["--trial", name, "--analysis-result", str(folder / f"{name}.json"), *shared]
     runs = [
-        whole_process([python, str(tools / script), *arguments], cwd=peer)
+        whole_process(
+            [python, str(tools / script), *arguments],
+            cwd=peer,
+            environment={**environment, "PYTHONPATH": str(peer)},
+        )
         for script, arguments in (
             ("wia.py", ["--metadata", str(meta), "--trace", str(case.trace), *shared]),
             ("compute_ms.py", result),
@@ -212,14 +239,29 @@ def _peer_commands(case: Case, meta: Path, peer: Path, python: str, folder: Path
     return Whole(sum(r.wall_s for r in runs), max(r.peak_bytes for r in runs))
 
 
-def _difference(mine: Any, theirs: Any) -> float:
-    """Largest relative difference of numbers that both have."""
+def _published(folder: Path, name: str) -> dict[str, Any]:
+    """What the three commands found, under the names that ours has."""
+    found: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+    for file, theirs, mine in (("ms", "Ms", "M_S"), ("mw", "Mw", "M_W")):
+        path = folder / f"{file}-{name}.json"
+        if path.exists():
+            found[mine] = {"value": json.loads(path.read_text())[theirs]}
+    return found
+
+
+def _difference(mine: Any, theirs: Any) -> tuple[int, float]:
+    """How many numbers of ``theirs`` were compared, and the largest relative difference."""
     if isinstance(theirs, dict):
-        pairs = [(mine[k], v) for k, v in theirs.items() if isinstance(mine, dict) and k in mine]
-        return max((_difference(a, b) for a, b in pairs), default=0.0)
-    if isinstance(theirs, float) and isinstance(mine, float):
-        return abs(mine - theirs) / max(abs(theirs), 1e-300)
-    return 0.0
+        held = mine if isinstance(mine, dict) else {}
+        pairs = [_difference(held.get(key), value) for key, value in theirs.items()]
+        return sum(n for n, _ in pairs), max((d for _, d in pairs), default=0.0)
+    if not isinstance(theirs, float):
+        return 0, 0.0
+    if not isinstance(mine, float | int):
+        return 1, math.inf
+    if math.isnan(mine) or math.isnan(theirs):
+        return 1, 0.0 if math.isnan(mine) and math.isnan(theirs) else math.inf
+    return 1, abs(mine - theirs) / max(abs(theirs), 1e-300)
 
 
 def cases_of(data: Path, tiles: Sequence[int], folder: Path) -> list[Case]:
@@ -260,7 +302,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 "peak_bytes": process.peak_bytes,
                 "blocking_slowdown": case.slowdown,
             }
-            if case.name in REFERENCE_MS:
+            if case.name in REFERENCE_MS and options.peer is None:
                 bar, analyser = REFERENCE_MS[case.name]
                 row |= {
                     "of_reference": median_ms / bar,
@@ -276,15 +318,20 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             rows = repeated(source, times, target, options.steps)
             process = ours(Case("large", target, {}, rows))
             large = {"ranks": times * each, "steps": options.steps, "rows": rows, **asdict(process)}
-        peers = []
+        peers, failed = [], []
         if options.peer is not None:
             for case in cases[:2]:
                 meta = options.data / f"meta-{case.name}.yaml"
-                peers.append(
-                    against_peer(case, meta, options.peer, options.peer_python, options.runs)
-                )
+                try:
+                    peers.append(
+                        against_peer(case, meta, options.peer, options.peer_python, options.runs)
+                    )
+                except RuntimeError as error:
+                    failed.append(f"{case.name}: the peer {error}")
     return {
-        "ok": True,
+        "ok": not failed
+        and (large is None or large["peak_bytes"] <= MOST_LARGE_BYTES)
+        and all(p["compared"] and p["largest_difference"] <= SAME_RATIO for p in peers),
         "data": {
             "runs": options.runs,
             "load_average": os.getloadavg()[0],
@@ -293,7 +340,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             "large": large,
             "side_by_side": peers,
         },
-        "warnings": [] if peers else [NOT_SIDE_BY_SIDE],
+        "warnings": failed or ([] if peers else [NOT_SIDE_BY_SIDE]),
     }
 
 
@@ -329,14 +376,16 @@ def show(result: dict[str, Any]) -> None:
             f"{p['trace']} side by side, whole processes: ours {p['ours_s']:.2f} s, peer "
             f"{p['peer_s']:.2f} s, {p['ratio']:.1f} times as long; "
             "peak {:.0f} and {:.0f} MiB; ".format(*peaks)
-            + f"results differ by {p['largest_difference']:.1e}"
+            + f"{p['compared']:,} results differ by {p['largest_difference']:.1e} at most"
         )
     for warning in result["warnings"]:
         print(warning)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the result; exit code 1 when the large trace needs more memory than allowed."""
+    """Print the result; exit code 1 when the large trace needs more memory than allowed, and when
+    the peer fails or finds something else.
+    """
     parser = argparse.ArgumentParser(prog="steptax.benchmarks.product.whatif")
     shared = os.environ.get("STEPTAX_SHARED", "../shared")
     parser.add_argument("--data", type=Path, default=Path(shared) / "data" / "ops")
@@ -352,13 +401,23 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--runs must be at least 1")
     if not (options.data / "trace-AR.parquet").is_file():
         parser.error(f"no trace-AR.parquet in {options.data}: say where with --data")
+    # The peer's commands run in its folder. A link of a virtual environment is not followed: the
+    # interpreter behind it knows nothing of its packages.
+    options.data = options.data.resolve()
+    if options.peer is not None:
+        options.peer = options.peer.resolve()
+        if not (options.peer / "analyzer" / "wia.py").is_file():
+            parser.error(f"--peer: no analyzer/wia.py in {options.peer}")
+        python = shutil.which(options.peer_python)
+        if python is None:
+            parser.error(f"--peer-python: {options.peer_python} cannot be run")
+        options.peer_python = str(Path(python).absolute())
     result = run(options)
     if options.json:
         print(json.dumps(result))
     else:
         show(result)
-    large = result["data"]["large"]
-    return 1 if large and large["peak_bytes"] > MOST_LARGE_BYTES else 0
+    return 0 if result["ok"] else 1
 
 
 if __name__ == "__main__":

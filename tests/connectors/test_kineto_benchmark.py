@@ -55,7 +55,7 @@ def test_a_long_trace_repeats_its_steps_as_later_ones(tmp_path: Path) -> None:
 
 def test_it_runs_without_a_peer(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr("sys.argv", ["kineto", "--mib", "0.1"])
-    benchmark.main()
+    assert benchmark.main() == 0
     assert "MiB/s" in capsys.readouterr().out
 
 
@@ -86,7 +86,9 @@ def peer(folder: Path, told: dict[str, dict[str, float | None]]) -> Path:
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc of Linux")
-def test_two_sides_are_compared_to_the_microsecond(tmp_path: Path) -> None:
+def test_two_sides_are_compared_to_the_microsecond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     [trace], _ = benchmark.write(Job(ranks=1, steps=3, layers=1), tmp_path)
     none: dict[str, float | None] = dict.fromkeys(
         ("idle_us", "compute_us", "non_compute_us", "overlap_ratio"), -5.0
@@ -102,7 +104,15 @@ def test_two_sides_are_compared_to_the_microsecond(tmp_path: Path) -> None:
     assert second.times_faster == pytest.approx(9.0 / second.ours_rounded.load_s)
     assert second.memory_share == pytest.approx(second.ours_rounded.peak_mib / 900.0)
     same["rounded"]["idle_us"] = (same["rounded"]["idle_us"] or 0.0) + 1.5
-    assert not duel(trace, peer(tmp_path, same)).agree
+    other = peer(tmp_path, same)
+    assert not duel(trace, other).agree
+    arguments = ["kineto", "--mib", "0.1", "--peer", str(other)]
+    monkeypatch.setattr("sys.argv", arguments)
+    assert benchmark.main() == 1
+    assert "THEY DIFFER" in capsys.readouterr().out
+    other.write_text("#!/bin/sh\necho it is sad >&2\nexit 3\n")
+    assert benchmark.main() == 1
+    assert "not read by the peer: it is sad" in capsys.readouterr().out
 
 
 def test_a_trace_without_device_agrees_if_both_see_none(tmp_path: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -27,6 +30,11 @@ if options.trace:
     (pathlib.Path(options.dump_dir) / (name + ".json")).write_text(result)
 else:
     assert json.loads(pathlib.Path(options.analysis_result).read_text())
+    kind = pathlib.Path(__file__).stem.removeprefix("compute_")
+    said = pathlib.Path(__file__).with_name(kind + ".json").read_text()
+    (pathlib.Path(options.dump_dir) / (kind + "-" + options.trial + ".json")).write_text(said)
+# As the analyser does, which is imported as a package from the folder above.
+import analyzer.shared
 """
 
 
@@ -75,23 +83,82 @@ def test_it_prints_a_table(data: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert said.endswith(benchmark.NOT_SIDE_BY_SIDE + "\n")
 
 
-def test_it_runs_a_peer_in_turn(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def peer(data: Path) -> Path:
+    """A folder that stands for the published analyser, which finds what ours finds in AR."""
     tools = data / "peer" / "analyzer"
     tools.mkdir(parents=True)
+    (tools / "shared.py").touch()
     for script in ("wia.py", "compute_ms.py", "compute_mw.py"):
         (tools / script).write_text(PEER)
-    theirs = analyse_file(data / "trace-AR.parquet").as_json()["blocking_slowdown"] * 1.01
-    (tools / "result.json").write_text(json.dumps({"blocking_slowdown": theirs}))
-    arguments = ["--data", str(data), "--runs", "1", "--tiles", "--peer", str(data / "peer")]
+    ours = analyse_file(data / "trace-AR.parquet", sizes=sizes_of(data)).as_json()
+    say(tools, ours["blocking_slowdown"], ours["M_S"]["value"], ours["M_W"]["value"])
+    return tools.parent
+
+
+def sizes_of(data: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((data / "meta-AR.yaml").read_text())
+    return found
+
+
+def say(tools: Path, slowdown: float | None, m_s: float, m_w: float) -> None:
+    said = {"blocking_slowdown": slowdown}
+    (tools / "result.json").write_text(json.dumps(said))
+    (tools / "ms.json").write_text(json.dumps({"Ms": m_s}))
+    (tools / "mw.json").write_text(json.dumps({"Mw": m_w}))
+
+
+def test_it_runs_a_peer_in_turn(
+    data: Path, peer: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The peer runs in its own folder: what is relative here must be found from there.
+    monkeypatch.chdir(data)
+    shutil.copy("trace-AR.parquet", "trace-ST.parquet")
+    (data / "meta-ST.yaml").write_text(yaml.safe_dump(sizes_of(data) | {"trial_name": "ST"}))
+    arguments = ["--data", ".", "--runs", "1", "--tiles", "--peer", "peer"]
     assert benchmark.main([*arguments, "--peer-python", sys.executable, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["warnings"] == []
+    assert (result["ok"], result["warnings"]) == (True, [])
+    assert not any("of_reference" in trace for trace in result["data"]["traces"])
     first, second = result["data"]["side_by_side"]
     assert (first["trace"], second["trace"]) == ("AR", "ST")
-    assert first["largest_difference"] == pytest.approx(0.01 / 1.01)
+    assert (first["compared"], first["largest_difference"]) == (3, 0.0)
     assert first["ratio"] == pytest.approx(first["peer_s"] / first["ours_s"])
     assert benchmark.main([*arguments]) == 0
     assert "AR side by side, whole processes" in capsys.readouterr().out
+
+
+def test_a_peer_that_finds_something_else_fails(
+    data: Path, peer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = analyse_file(data / "trace-AR.parquet", sizes=sizes_of(data)).as_json()
+    found = (ours["blocking_slowdown"], ours["M_S"]["value"], ours["M_W"]["value"])
+    arguments = ["--data", str(data), "--runs", "1", "--tiles", "--peer", str(peer), "--json"]
+    for place in range(3):
+        say(peer / "analyzer", *(v * (1.01 if k == place else 1.0) for k, v in enumerate(found)))
+        assert benchmark.main(arguments) == 1
+        result = json.loads(capsys.readouterr().out)
+        assert not result["ok"]
+        worst = result["data"]["side_by_side"][0]["largest_difference"]
+        assert worst == pytest.approx(0.01 / 1.01, rel=1e-6)
+    (peer / "analyzer" / "shared.py").write_text("raise SystemExit('sad')")
+    assert benchmark.main(arguments) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert len(result["data"]["traces"]) == 2, "what ours measured is told"
+    assert "sad" in result["warnings"][0]
+
+
+def test_what_is_compared_is_counted_and_what_lacks_differs() -> None:
+    difference = benchmark._difference
+    assert difference({"a": 1.0, "b": {"c": 2.0}}, {"a": 1.0, "b": {"c": 4.0, "d": "x"}}) == (
+        2,
+        0.5,
+    )
+    assert difference({}, {"a": 1.0}) == (1, math.inf)
+    assert difference(None, {"a": {"b": 1.0}}) == (1, math.inf)
+    assert difference({"a": math.nan}, {"a": 1.0}) == (1, math.inf)
+    assert difference({"a": math.nan}, {"a": math.nan}) == (1, 0.0)
+    assert difference({"a": 1.0}, {"a": None}) == (0, 0.0)
 
 
 def test_what_fails_is_said(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +167,7 @@ def test_what_fails_is_said(data: Path, capsys: pytest.CaptureFixture[str]) -> N
     for wrong, said in (
         (["--runs", "0"], "--runs must be at least 1"),
         (["--data", "nowhere"], "no trace-AR.parquet in nowhere"),
+        (["--peer", "nowhere"], "no analyzer/wia.py in "),
     ):
         with pytest.raises(SystemExit):
             benchmark.main(["--data", str(data), *wrong])
