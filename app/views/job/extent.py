@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -79,11 +78,11 @@ def by_job(rows: pa.Table) -> dict[str, pa.Table]:
     if not rows.num_rows:
         return {}
     runs = pc.run_end_encode(rows["job_id"].combine_chunks())
-    ends = runs.run_ends.to_numpy()
-    starts = np.append(0, ends[:-1])
+    ends = runs.run_ends.to_pylist()  # to_numpy would import pandas first
+    starts = [0, *ends[:-1]]
     names = runs.values.to_pylist()
     return {
-        str(name): rows.slice(int(start), int(end - start))
+        str(name): rows.slice(start, end - start)
         for name, start, end in zip(names, starts, ends, strict=True)
     }
 
