@@ -14,67 +14,94 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from tempfile import gettempdir
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 
-STEPS: tuple[tuple[str, list[str]], ...] = (
-    ("format", [str(BIN / "ruff"), "format", "--check", "--quiet", "."]),
-    ("lint", [str(BIN / "ruff"), "check", "--quiet", "."]),
-    ("types", [str(BIN / "mypy"), "--no-error-summary"]),
-    ("import contracts", [str(BIN / "lint-imports")]),
-)
+STEPS: dict[str, list[str]] = {
+    "format": [str(BIN / "ruff"), "format", "--check", "--quiet", "."],
+    "lint": [str(BIN / "ruff"), "check", "--quiet", "."],
+    "types": [str(BIN / "mypy"), "--no-error-summary"],
+    "import contracts": [str(BIN / "lint-imports")],
+}
+#: Steps that run beside the tests where these run in parts; the others take a second and go first.
+SLOW_STEPS = ("types", "import contracts")
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 DAMAGE = "tests/connectors/test_mutations.py"
 #: Damaged inputs of each connector in the whole check; a run of that test alone makes more.
 DAMAGED_INPUTS = "600"
 #: Folders whose tests run by themselves, the longest first, and in how many parts; all others run
-#: together.
-LONG = {"browser": 1, "app": 2, "connectors": 1, "pages": 1}
+#: by themselves too, after these. Short parts, so that none is left alone at the end.
+LONG = {"browser": 1, "app": 6, "pages": 2, "connectors": 2}
+#: Folders of few and short tests, for which to start is most of the work.
+SHORT = ("docs", "hardware", "integrations", "whatif")
 #: Many tests wait for something to happen, so three keep two cores busy; more would disturb those
-#: that watch a live page. Damaged inputs wait for nobody and nobody waits for them: they run beside
-#: these, with what time is left over.
-BESIDE = 3
+#: that watch a live page. Damaged inputs and types wait for nobody and nobody waits for them: they
+#: run beside these, with what time is left over.
+BESIDE, ASIDE = 3, 2
 
 
 def main(arguments: list[str]) -> int:
     """Run every step; the exit code of the first that fails."""
     fast = "--fast" in arguments
     arguments = [a for a in arguments if a != "--fast"]
-    for name, command in () if fast else STEPS:
+    in_parts = not arguments and not fast
+    _keep_bytecode()
+    for name, command in () if fast else STEPS.items():
+        if in_parts and name in SLOW_STEPS:
+            continue
         if code := _step(name, command):
             return code
-    if arguments or fast:
+    if not in_parts:
         return _step("tests", [*PYTEST, *arguments])
-    return _beside(_parts())
+    aside = {name: STEPS[name] for name in SLOW_STEPS}
+    return _beside(_parts(), aside | {"damaged inputs": [*PYTEST, "--durations=8", DAMAGE]})
+
+
+def _keep_bytecode() -> None:
+    """Let hundreds of processes compile what they import once, and not each anew.
+
+    Images of containers often forbid Python to write bytecode, so as to stay small, and then a
+    process that draws a page compiles for three seconds. It goes into the environment's folder, as
+    whoever forbade it may not want it beside the sources.
+    """
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        kept = BIN.parent / "bytecode"
+        os.environ["PYTHONPYCACHEPREFIX"] = str(kept)
+        # Of programs that earlier tests wrote into temporary folders nobody has a use.
+        shutil.rmtree(kept.joinpath(*Path(gettempdir()).parts[1:]), ignore_errors=True)
 
 
 def _parts() -> dict[str, list[str]]:
     """The tests in parts that know nothing of each other: name and what pytest is given."""
     folders = sorted(p.name for p in (ROOT / "tests").iterdir() if any(p.glob("test_*.py")))
-    rest = [f"tests/{name}" for name in folders if name not in LONG]
     parts: dict[str, list[str]] = {}
     for name, number in LONG.items():
         files = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests" / name).glob("test_*.py"))
         for part in range(number):
             title = f"tests/{name}" + (f" ({part + 1} of {number})" if number > 1 else "")
             parts[title] = [f for f in files[part::number] if f != DAMAGE]
-    return {"damaged inputs": [DAMAGE], **parts, " ".join(rest): rest}
+    short = [f"tests/{name}" for name in folders if name in SHORT]
+    rest = [[f"tests/{name}"] for name in folders if name not in (*LONG, *SHORT)]
+    return parts | {" ".join(part): part for part in (*rest, short)}
 
 
-def _beside(parts: dict[str, list[str]]) -> int:
-    """Run ``parts``, a few at a time; each one's output when it ends. 0 where all passed."""
+def _beside(parts: dict[str, list[str]], aside: dict[str, list[str]]) -> int:
+    """Run ``parts`` of the tests, a few at a time, and the commands ``aside`` with what is left.
+
+    Prints each one's output when it ends. 0 where all passed.
+    """
     yielding = ["nice", "-n", "19"] if shutil.which("nice") else []
     running: list[subprocess.Popen[str]] = []
 
-    def run(name: str, given: list[str]) -> tuple[str, int, str, float]:
+    def run(name: str, command: list[str]) -> tuple[str, int, str, float]:
         begin = time.monotonic()
-        damage = given == [DAMAGE]
         process = subprocess.Popen(
-            [*(yielding if damage else []), *PYTEST, "--durations=8", *given],
+            command,
             cwd=ROOT,
-            env={**os.environ, "STEPTAX_FUZZ_INPUTS": DAMAGED_INPUTS} if damage else None,
+            env=os.environ | ({"STEPTAX_FUZZ_INPUTS": DAMAGED_INPUTS} if DAMAGE in command else {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -84,10 +111,11 @@ def _beside(parts: dict[str, list[str]]) -> int:
         return name, process.returncode, said, time.monotonic() - begin
 
     worst = 0
-    pool, aside = ThreadPoolExecutor(BESIDE), ThreadPoolExecutor(1)
+    pool, left_over = ThreadPoolExecutor(BESIDE), ThreadPoolExecutor(ASIDE)
     try:
-        jobs = [
-            (aside if given == [DAMAGE] else pool).submit(run, name, given)
+        jobs = [left_over.submit(run, name, [*yielding, *cmd]) for name, cmd in aside.items()]
+        jobs += [
+            pool.submit(run, name, [*PYTEST, "--durations=8", *given])
             for name, given in parts.items()
         ]
         for job in as_completed(jobs):
@@ -97,7 +125,7 @@ def _beside(parts: dict[str, list[str]]) -> int:
             sys.stdout.flush()
             worst = worst or code
     finally:
-        for workers in (pool, aside):
+        for workers in (pool, left_over):
             workers.shutdown(wait=False, cancel_futures=True)
         for process in running:
             process.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -97,6 +98,12 @@ def plain(name: str) -> str:
     return re.sub(r"[^0-9a-z]+", "_", name.lower().replace("%", " pct ")).strip("_")
 
 
+@functools.cache
+def _own(name: str) -> str:
+    """``plain`` of a name that a target has: the same few for every file."""
+    return plain(name)
+
+
 def split_unit(name: str) -> tuple[str, str | None]:
     """Name without its unit, and the unit: ``step_time_ms`` is ``("step_time", "ms")``."""
     clean = plain(name)
@@ -125,9 +132,10 @@ def make_plan(targets: Sequence[Target], header: Header, options: Options, where
             )
         mapped[target.name] = _columns_of(expression, columns, target)
     taken = {column for found in mapped.values() for column in found}
+    spelt = {column: (plain(column), *split_unit(column)) for column in columns}
     terms: dict[str, tuple[Term, ...]] = {}
     for target in targets:
-        found = mapped.get(target.name) or dict.fromkeys(_by_alias(target, columns, taken), 1)
+        found = mapped.get(target.name) or dict.fromkeys(_by_alias(target, spelt, taken), 1)
         if found:
             terms[target.name] = tuple(
                 replace(_term(target, column, header, options, where), sign=sign)
@@ -211,17 +219,23 @@ def _signed(expression: str, columns: Sequence[str]) -> list[tuple[str, int]]:
     return found
 
 
-def _by_alias(target: Target, columns: Sequence[str], taken: set[str]) -> tuple[str, ...]:
-    """The first free column with one of the target's names."""
-    exact = [c for c in columns if plain(c) == plain(target.column)]
+def _by_alias(
+    target: Target, columns: Mapping[str, tuple[str, str, str | None]], taken: set[str]
+) -> tuple[str, ...]:
+    """The first free column with one of the target's names.
+
+    ``columns`` holds what ``plain`` and ``split_unit`` make of each column.
+    """
+    own, needs_unit = _own(target.column), target.has_unit
+    exact = [c for c, (clean, _, _) in columns.items() if clean == own]
     for name in (target.name, *target.aliases):
-        wanted = plain(name)
+        wanted = _own(name)
         for column in (*exact, *columns):
-            same = plain(column) == wanted or column in exact
-            if target.has_unit and not same:
-                stem, unit = split_unit(column)
+            clean, stem, unit = columns[column]
+            same = clean == wanted or column in exact
+            if needs_unit and not same:
                 same = unit is not None and wanted in (stem, stem.removesuffix("_time"))
-                same = same or plain(column).removesuffix("_time") == wanted
+                same = same or clean.removesuffix("_time") == wanted
             if same and column not in taken:
                 return (column,)
     return ()

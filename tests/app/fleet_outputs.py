@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from steptax.app.report.pdf import browser
+from tests.page_run import open_page
 
 Steptax = Callable[..., Any]
-MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 PRICE = ("--price", "2")
 CENT = 0.01
 
@@ -113,9 +112,7 @@ def _fleet_files(
 
 
 def _fleet_page(states: Mapping[str, float | None], texts: list[str]) -> None:
-    at = AppTest.from_file(str(MAIN), default_timeout=120)
-    at.query_params["price"] = "2"
-    at.switch_page("../pages/fleet.py").run()
+    at = open_page("../pages/fleet.py", price="2")
     assert not at.exception
     frames = [frame.value for frame in at.dataframe]
     (own,) = [frame for frame in frames if {"state", "jobs_share"} <= {*frame.columns}]

@@ -46,6 +46,12 @@ assert rec.stats["rows_dropped"] == rec.stats["misuse"] == 0, rec.stats
 print("steps", step, file=sys.stderr)
 """
 
+#: The same, for a machine on which a collector takes longer to start than a rank waits at its end.
+PATIENT_RANK = f"""
+from steptax.connectors.recorder import spoolsink
+spoolsink.PATIENCE_S = spoolsink.SEND_WAIT_S = 120.0
+{RANK}"""
+
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for another process; gives up only so that a hang becomes a failure."""
@@ -129,7 +135,7 @@ def test_every_row_arrives_once_though_collector_and_sender_are_killed(
     collector = processes.collector(lake, port)
     sidecar = processes.start("-m", "steptax.app.cli", "forward", url, "--spool", spool)
     until((spool / "sender.lock").exists)
-    ranks = [processes.start("-c", RANK, url, spool, rank, 3, 0) for rank in range(3)]
+    ranks = [processes.start("-c", PATIENT_RANK, url, spool, rank, 3, 0) for rank in range(3)]
     until(lambda: rows_in(lake) > 0)
     kill(collector)
     until(lambda: any((spool / "batches").glob("*.gz")))  # kept, since nobody takes it

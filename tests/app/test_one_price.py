@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from steptax.app.alerts.rules import read_rules
 from steptax.app.alerts.store import AlertStore
@@ -30,7 +29,8 @@ from steptax.app.views.whatif.job import job_inputs
 from steptax.app.views.whatif.view import whatif_view
 from steptax.app.views.workspace import Workspace
 from tests.app.fleet_lake import HOUR, RANKS, S, charge, job, lake_of, on, steps, us
-from tests.app.fleet_outputs import MAIN, cells_of
+from tests.app.fleet_outputs import cells_of
+from tests.page_run import open_page
 
 TYPED = Decimal(9)
 BEGIN = us(2026, 11, 10)
@@ -174,10 +174,7 @@ def _files_and_page(
     cells = cells_of(folder / "review.csv")
     assert [row["cost"] for row in (*cells["bill"], *cells["bill_total"])] == [cents, cents]
     assert f"${cents}" in (folder / "review.html").read_text()
-    at = AppTest.from_file(str(MAIN), default_timeout=120)
-    if typed is not None:
-        at.query_params["price"] = str(typed)
-    at.switch_page("../pages/executive.py").run()
+    at = open_page("../pages/executive.py", **({} if typed is None else {"price": str(typed)}))
     assert not at.exception
     shown = [*(one.value for one in at.markdown), *(one.value for one in at.caption)]
     assert any(f"${cents}" in text.replace("\\", "") for text in shown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 import tracemalloc
 from collections import Counter
@@ -29,22 +28,23 @@ MINIMUM = 8
 LEFT = 2 * (MINIMUM - 1)
 
 
-_numbers = itertools.count()
+_PATH = Path("live")
 
 
 def _segment(first: int, last: int, rows: int) -> Segment:
-    return Segment("steps", "j", Path(f"live-{next(_numbers):017d}"), first, last, rows)
+    """One of a plan that reads no file: its place in memory is its name."""
+    return Segment("steps", "j", _PATH, first, last, rows)
 
 
 def _merged(live: list[Segment]) -> tuple[list[Segment], int]:
     """The segments after a pass, and how many rows it wrote."""
     groups = list(plan(live, STEPS, minimum=MINIMUM))
-    gone = {segment.path for group in groups for segment in group}
+    gone = {id(segment) for group in groups for segment in group}
     new = [
         _segment(min(s.first for s in g), max(s.last for s in g), sum(s.rows for s in g))
         for g in groups
     ]
-    return [s for s in live if s.path not in gone] + new, sum(s.rows for s in new)
+    return [s for s in live if id(s) not in gone] + new, sum(s.rows for s in new)
 
 
 @pytest.mark.parametrize(("batch_s", "hours"), [(10, 24), (1, 1)])
@@ -87,6 +87,7 @@ def test_the_log_of_a_job_that_steps_each_second_stays_small(tmp_path: Path, hou
     folder, now_us = "tables/steps/job=j", time.time_ns() // 1000
     begin_us = now_us - hours * 3_600_000_000
     live: list[Segment] = []
+    named: dict[int, str] = {}  # of each live segment, by its place in memory
     replaced: list[str] = []
     most: Counter[str] = Counter()
     reader = Lake(lake.root)
@@ -97,17 +98,18 @@ def test_the_log_of_a_job_that_steps_each_second_stays_small(tmp_path: Path, hou
             for node in range(nodes):
                 us, mark = begin_us + last * 1_000_000 + node, (first * nodes + node) * 2654435761
                 name = f"live-{us:017d}-{first}-{last}-{NODE_RANKS * batch_s}-{mark % 2**32:08x}"
-                path = Path(f"{folder}/{name}.parquet")
-                live.append(Segment("steps", "j", path, first, last, NODE_RANKS * batch_s))
+                live.append(_segment(first, last, NODE_RANKS * batch_s))
+                named[id(live[-1])] = f"{folder}/{name}.parquet"
         for number, group in enumerate(plan(live, STEPS, minimum=MINIMUM)):
-            gone = [segment.path.as_posix() for segment in group]
+            gone = [named.pop(id(segment)) for segment in group]
             first, last = min(s.first for s in group), max(s.last for s in group)
             rows, merge_id = sum(s.rows for s in group), f"{minute:020x}{number:04x}"
-            path = Path(f"{folder}/part-{merge_id}-0-{first}-{last}-{rows}.parquet")
-            lake.commit(Commit(merge_id, "compact", at_us, (path.as_posix(),), tuple(gone)))
-            left = {*gone}
-            live = [s for s in live if s.path.as_posix() not in left]
-            live.append(Segment("steps", "j", path, first, last, rows))
+            name = f"{folder}/part-{merge_id}-0-{first}-{last}-{rows}.parquet"
+            lake.commit(Commit(merge_id, "compact", at_us, (name,), tuple(gone)))
+            left = {id(segment) for segment in group}
+            live = [s for s in live if id(s) not in left]
+            live.append(_segment(first, last, rows))
+            named[id(live[-1])] = name
             replaced += (p for p in gone if minute % 20 == 0 and "/live-" in p)
         with lake.commits.compacting(lake.root):
             # As old as it was then.
@@ -126,8 +128,9 @@ def test_the_log_of_a_job_that_steps_each_second_stays_small(tmp_path: Path, hou
     tracemalloc.stop()
     # Whatever was replaced is refused, and what lives is there.
     assert all(name in refused for name in replaced)
-    assert not any(segment.path.as_posix() in refused for segment in live)
-    whole = {s.path.as_posix() for s in live if s.path.name.startswith("part-")}
+    assert sorted(named) == sorted(map(id, live))
+    assert not any(name in refused for name in named.values())
+    whole = {name for name in named.values() if "/part-" in name}
     assert {c.adds[0] for c in commits.values()} >= whole
     # The log beside 12 bytes a name, and what is resident of it, are those of the last two hours.
     held_hours = FOLD_AGE_S / 3600 + FOLD_RECORDS / 60
@@ -147,11 +150,11 @@ def test_the_log_of_a_job_that_steps_each_second_stays_small(tmp_path: Path, hou
 def test_no_row_is_planned_twice_and_little_is_left(sizes: list[int], minimum: int) -> None:
     live = [_segment(k, k, rows) for k, rows in enumerate(sizes)]
     groups = list(plan(live, STEPS, minimum=minimum))
-    planned = Counter(segment.path for group in groups for segment in group)
+    planned = Counter(id(segment) for group in groups for segment in group)
     assert set(planned.values()) <= {1}
     assert all(len(group) > 1 for group in groups)
     for low, high in ((0, SMALL_ROWS), (SMALL_ROWS, TARGET_ROWS)):
-        left = [s for s in live if low <= s.rows < high and s.path not in planned]
+        left = [s for s in live if low <= s.rows < high and id(s) not in planned]
         assert len(left) < minimum
 
 

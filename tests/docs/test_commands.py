@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from glob import glob
@@ -64,6 +65,8 @@ NOT_RUN = {
     "python run.py": "it makes an environment of its own",
     "python -m steptax.benchmarks": "tests/app/test_benchmark_table.py runs its parts",
 }
+#: Several pages begin with it, and it takes long: it runs once, and the others get what it made.
+COMPANY = ["steptax", "demo", "--company", "--no-dashboard", "--lake", "company"]
 _ELSEWHERE = re.compile(r"HOST|s3://|--to-mail|sizes\.yaml")
 
 
@@ -71,6 +74,12 @@ def is_run(words: list[str]) -> bool:
     """Whether a test has what the command needs."""
     text = shlex.join(words)
     return not _ELSEWHERE.search(text) and not text.startswith(tuple(NOT_RUN))
+
+
+@pytest.fixture(scope="module")
+def made() -> list[Path]:
+    """A lake of what ``COMPANY`` makes, once it has run."""
+    return []
 
 
 @pytest.mark.parametrize(
@@ -83,6 +92,8 @@ def test_the_commands_of_a_page_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    made: list[Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("STEPTAX_LAKE", "STEPTAX_PRICE_USD_PER_GPU_HOUR"):
@@ -95,12 +106,18 @@ def test_the_commands_of_a_page_run(
         if words[0] == "python":
             runpy.run_path(str(ROOT / words[1]), run_name="__main__")
             continue
+        if words == COMPANY and made:
+            shutil.copytree(made[0], tmp_path / "company")
+            continue
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as left:
             main()
         said = capsys.readouterr()
         assert left.value.code == 0, f"{shlex.join(words)}\n{said.out}{said.err}"
         assert said.out.strip(), f"{shlex.join(words)} says nothing"
+        if words == COMPANY:
+            made.append(tmp_path_factory.mktemp("made") / "company")
+            shutil.copytree(tmp_path / "company", made[0])
 
 
 def shown() -> list[list[str]]:

@@ -31,10 +31,10 @@ from steptax.app.queries import DuckEngine
 from steptax.app.schema import Batch
 from steptax.app.settings import Settings
 from steptax.benchmarks.product.store_server import StoreServer
+from tests.page_run import open_page
 
 BUCKET = "steptax-refused"
 URL = f"s3://{BUCKET}/a/lake"
-MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 #: What a store answers, as Amazon S3 documents it, and what is to be said of it and advised.
 REFUSALS = {
     "forbidden": ((403, "AccessDenied", "Access Denied"), "forbidden", "s3:ListBucket"),
@@ -336,8 +336,7 @@ def _page_text(at: AppTest) -> str:
 @pytest.mark.slow
 def test_pages_say_it_instead_of_showing_nothing() -> None:
     lake_at(URL, create=True).append("steps", steps(0, 30), source="recorder")
-    at = AppTest.from_file(str(MAIN), default_timeout=120)
-    at.run()
+    at = open_page()
     assert "no bucket" not in _page_text(at)
     at.switch_page("../pages/job.py").run()
     assert "no bucket" not in _page_text(at)

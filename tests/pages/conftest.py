@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from streamlit.testing.v1 import AppTest
 from steptax.app.ingest import ingest_file
 from steptax.app.lake import Lake
 from steptax.connectors.base import Options
+from tests.page_run import open_page
 
-MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 JOB = "../pages/job.py"
 HEALTH = "../pages/health.py"
 
@@ -68,6 +69,21 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     return Lake(root, create=True)
 
 
+@pytest.fixture(scope="session")
+def fill(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
+    """Put what ``make`` stores into an empty lake: made once for each name, then copied."""
+    made: dict[str, Path] = {}
+
+    def copy(lake: Lake, name: str, make: Callable[[Lake], object]) -> None:
+        if name not in made:
+            root = tmp_path_factory.mktemp("made") / "lake"
+            make(Lake(root, create=True))
+            made[name] = root
+        shutil.copytree(made[name], lake.root, dirs_exist_ok=True)
+
+    return copy
+
+
 @pytest.fixture
 def add(lake: Lake, tmp_path: Path) -> Callable[..., None]:
     """Store a made-up job under a name, or any text as a file of a kind."""
@@ -86,15 +102,7 @@ def add(lake: Lake, tmp_path: Path) -> Callable[..., None]:
 @pytest.fixture
 def show() -> Callable[..., AppTest]:
     """Open a page with the given parameters in the URL."""
-
-    def run(page: str | None = None, **parameters: str) -> AppTest:
-        at = AppTest.from_file(str(MAIN), default_timeout=120)
-        for key, value in parameters.items():
-            at.query_params[key] = value
-        at.run()
-        return at if page is None else at.switch_page(page).run()
-
-    return run
+    return open_page
 
 
 @pytest.fixture

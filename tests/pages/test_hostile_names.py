@@ -15,7 +15,9 @@ import openpyxl
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from steptax.app.ingest import ingest_file
 from steptax.app.lake import Lake
+from steptax.connectors.base import Options
 from tests.hostile import LURE, NAMES
 from tests.pages.sent import PAGES, files, sent  # noqa: F401
 from tests.team_lake import store_team
@@ -24,14 +26,27 @@ Show = Callable[..., AppTest]
 #: What a spreadsheet takes for the begin of a formula (OWASP, CSV Injection).
 _FORMULA = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+OFFER = ("provider", "gpu", "form_factor", "term", "segment")
 _NUMBER = re.compile(r"[+-]?(\d[\d,.]*)?(e[+-]?\d+)?%?", re.IGNORECASE)
 
 
 @pytest.fixture
-def hostile(lake: Lake) -> Lake:
-    """A job for each of the names, one a day."""
-    for day, word in enumerate(NAMES.values()):
-        store_team(lake, word, begin_us=1_772_323_200_000_000 + day * 86_400_000_000)
+def hostile(lake: Lake, fill: Callable[..., None]) -> Lake:
+    """A job for each of the names, one a day, and what a provider of that name asks for."""
+
+    def make(made: Lake) -> None:
+        for day, word in enumerate(NAMES.values()):
+            store_team(made, word, begin_us=1_772_323_200_000_000 + day * 86_400_000_000)
+        offers = made.root.parent / "offers.csv"
+        with offers.open("w", newline="") as file:
+            lines = csv.writer(file)
+            lines.writerow([*OFFER, "date", "usd_per_gpu_hour"])
+            for word in NAMES.values():
+                for gpu, usd in (("H100", 2), ("B200", 3)):
+                    lines.writerow([word, gpu, "SXM", "on-demand", "neocloud", "2026-02-01", usd])
+        ingest_file(made, "prices", offers, Options())
+
+    fill(lake, "hostile", make)
     return lake
 
 

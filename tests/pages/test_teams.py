@@ -29,10 +29,9 @@ Read = Callable[[Access | Exception], None]
 
 
 @pytest.fixture
-def teams(lake: Lake) -> Lake:
+def teams(lake: Lake, fill: Callable[..., None]) -> Lake:
     """A job of each of two teams, at the same time on nodes of their own."""
-    for word in (OURS, THEIRS):
-        store_team(lake, word)
+    fill(lake, "teams", lambda made: [store_team(made, word) for word in (OURS, THEIRS)])
     return lake
 
 

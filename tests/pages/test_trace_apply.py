@@ -20,10 +20,11 @@ Show = Callable[..., AppTest]
 
 
 @pytest.fixture
-def traced(lake: Lake, shared: Callable[[str], Path]) -> None:
+def traced(lake: Lake, fill: Callable[..., None], shared: Callable[[str], Path]) -> None:
     """A lake with the trace of a job in which one worker is slow."""
     options = Options(job_id="AR", meta=shared("ops/meta-AR.yaml"))
-    ingest_file(lake, "ops", shared("ops/trace-AR.parquet"), options)
+    path = shared("ops/trace-AR.parquet")
+    fill(lake, "AR trace-AR", lambda made: ingest_file(made, "ops", path, options))
 
 
 def numbers(at: AppTest) -> dict[str, str]:

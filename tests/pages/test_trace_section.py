@@ -26,13 +26,14 @@ Shared = Callable[[str], Path]
 
 
 @pytest.fixture
-def traced(lake: Lake, shared: Shared) -> Callable[..., None]:
+def traced(lake: Lake, fill: Callable[..., None], shared: Shared) -> Callable[..., None]:
     """Store the operations of a trace of the collection as a job of the same name."""
 
     def store(name: str, file: str | None = None) -> None:
         path = shared(f"ops/{file or f'trace-{name}'}.parquet")
         meta = shared(f"ops/{file or f'meta-{name}'}.yaml")
-        ingest_file(lake, "ops", path, Options(job_id=name, meta=meta))
+        options = Options(job_id=name, meta=meta)
+        fill(lake, f"{name} {path.stem}", lambda made: ingest_file(made, "ops", path, options))
 
     return store
 

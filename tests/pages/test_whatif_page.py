@@ -15,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from steptax.app.format import format_value
 from steptax.app.views.whatif.view import calculator_titles
 from steptax.pages import whatif_state
+from tests.page_run import open_page
 
 ROOT = Path(__file__).resolve().parents[2]
 WHATIF = "../pages/whatif.py"
@@ -27,10 +28,7 @@ Run = Callable[..., Any]
 
 def opened(**parameters: str) -> AppTest:
     """The page as a link opens it, with these parameters in the URL."""
-    at = AppTest.from_file(str(ROOT / "app" / "main.py"), default_timeout=120)
-    for key, value in parameters.items():
-        at.query_params[key] = value
-    return at.switch_page(WHATIF).run()
+    return open_page(WHATIF, **parameters)
 
 
 def typed(calculator: str, **values: str) -> dict[str, str]:
