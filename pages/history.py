@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from steptax.app.charts.heatmap import fit, heat_figure
+from steptax.app.charts.heatmap import columns_note, fit, heat_figure
 from steptax.app.charts.job_tables import heat_table, history_table, series_table
 from steptax.app.charts.series import step_figure
 from steptax.app.charts.style import PAGE_BYTES
@@ -20,15 +20,15 @@ def draw(job_id: str, *, is_live: bool) -> None:
             return
         parts.section(f"The whole job: {view.steps:,} steps")
         st.markdown(parts.plain(view.sentence))
+        unit = time_unit(view.series.duration_ms, view.unit)
+        heat = fit(view.heat, PAGE_BYTES, unit)
         st.caption(
-            f"Mean work beyond the peers' mean: a column is {view.block_steps:,} steps, a row the "
-            f"rank of its group that exceeds most. From sums of all {view.rows:,} rank reports."
+            f"Mean work beyond the peers' mean: {columns_note(heat, view.block_steps)}. From sums "
+            f"of all {view.rows:,} rank reports."
         )
         if view.note:
             st.caption(parts.plain(f"{view.note[0].upper()}{view.note[1:]}."))
         left, right = st.columns([3, 2], gap="medium")
-        unit = time_unit(view.series.duration_ms, view.unit)
-        heat = fit(view.heat, PAGE_BYTES, unit)
         with left:
             parts.figure(
                 "history_heat",

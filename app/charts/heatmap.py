@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -41,8 +40,9 @@ def heat_figure(
     ``fit`` before, so that a cell that is clicked is the cell that was sent.
     """
     values, unit = encode(heat, budget_bytes, unit)
-    rows = _labels(heat.ranks, heat.rank_edges)
-    columns = _labels(heat.steps, heat.step_edges)
+    firsts, lasts = heat.ranks[heat.rank_edges[:-1]], heat.ranks[heat.rank_edges[1:] - 1]
+    rows = _labels(zip(firsts.tolist(), lasts.tolist(), strict=True))
+    columns = _labels(heat.columns)
     figure = blank(360)
     # Not as titles of axes: they would cost the width that a telephone does not have.
     peak = f"{heat.pooled_by} excess of the cell" if heat.is_pooled else "excess over peers"
@@ -78,6 +78,21 @@ def heat_note(heat: HeatMap) -> str | None:
     if _outliers(heat).size:
         parts.append("Circles: far beyond the colours.")
     return " ".join(parts) or None
+
+
+def columns_note(heat: HeatMap, block_steps: int) -> str:
+    """What a cell of a map of blocks of ``block_steps`` steps stands for, as it is drawn."""
+    # The first and the last block may be cut by the ends of the job.
+    inner = heat.columns[1:-1] or heat.columns
+    widths = [last - first + 1 for first, last in inner]
+    least, most = min(widths), max(widths)
+    width = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    note = f"a column is {width} steps"
+    if most > block_steps:
+        note += f", of whose blocks of {block_steps:,} the largest mean is drawn"
+    if len(heat.rank_edges) - 1 < len(heat.ranks):
+        note += ", a row the rank of its group that exceeds most"
+    return note
 
 
 def encode(heat: HeatMap, budget_bytes: int, unit: str = "ms") -> tuple[Cells, str]:
@@ -208,12 +223,9 @@ def colour_scale(colours: Sequence[str]) -> list[list[float | str]]:
     return [[i / last, colour] for i, colour in enumerate(colours)]
 
 
-def _labels(values: IntArray, edges: IntArray) -> list[str]:
-    """What each cell covers: ``17`` or ``16–19``."""
-    return [
-        str(values[a]) if b - a == 1 else f"{values[a]}\N{EN DASH}{values[b - 1]}"
-        for a, b in itertools.pairwise(edges.tolist())
-    ]
+def _labels(ends: Iterable[tuple[int, int]]) -> list[str]:
+    """What each cell covers, from its first and last: ``17`` or ``16–19``."""
+    return [str(a) if a == b else f"{a}\N{EN DASH}{b}" for a, b in ends]
 
 
 def _round_up(every: int) -> int:

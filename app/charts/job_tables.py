@@ -161,11 +161,12 @@ def heat_table(heat: HeatMap, unit: str = "ms") -> Table:
     order = np.argsort(-np.where(np.isnan(flat), -np.inf, flat), kind="stable")
     order = order[~np.isnan(flat[order])]
     row, column = np.unravel_index(order, heat.excess_ms.shape)
+    steps = np.array(heat.columns, dtype=np.int64).reshape(-1, 2)[column]
     ends = [
         heat.ranks[heat.rank_edges[row]],
         heat.ranks[heat.rank_edges[row + 1] - 1],
-        heat.steps[heat.step_edges[column]],
-        heat.steps[heat.step_edges[column + 1] - 1],
+        steps[:, 0],
+        steps[:, 1],
     ]
     rows = zip(*(values.tolist() for values in ends), flat[order].tolist(), strict=True)
     note = "a cell holds the largest excess of its ranks and steps" if heat.is_pooled else None

@@ -8,14 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from steptax.app.commands.options import JsonFlag, LakeFlag, lake_words, open_lake
+from steptax.app.commands.options import JsonFlag, LakeFlag, lake_root, lake_words, open_lake
 from steptax.app.commands.output import console, show, table_of
 from steptax.app.errors import UserError
 from steptax.app.format import format_moment, format_value
 from steptax.app.lake.compact import GRACE_S
 from steptax.app.lake.kept import dropped
 from steptax.app.lake.retain import DAY_US, TABLES_KEPT, Going, due, retain
+from steptax.app.views.workspace import open_workspace
 
+#: More are longer ago than any moment that is stored.
+_MOST_DAYS = 100_000
 _HEADS = ("table", "job", "rows", "size", "segments", "newest row")
 
 
@@ -43,9 +46,11 @@ def retain_command(
 
     A segment goes once its newest row is old enough. Rows that went cannot be had back.
     """
-    if not days > 0:
+    if not 0 < days <= _MOST_DAYS:
         raise UserError(
-            f"expected more than 0 days, found {days:g}", where="--days", hint="--days 90"
+            f"expected more than 0 days, up to {_MOST_DAYS:,}, found {days:g}",
+            where="--days",
+            hint="--days 90",
         )
     for name in tables or ():
         if name not in TABLES_KEPT:
@@ -55,6 +60,8 @@ def retain_command(
                 hint=" or ".join(TABLES_KEPT),
             )
     store = open_lake(lake)
+    if job is not None:
+        open_workspace(lake_root(lake)).job(job)
     before_us = time.time_ns() // 1000 - int(days * DAY_US)
     wanted = tuple(tables or TABLES_KEPT)
     if really:

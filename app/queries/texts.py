@@ -26,6 +26,7 @@ SPANS = "_spans"
 _FOLDER = Path(__file__).parent / "sql"
 _SHARED = _FOLDER / "shared"
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
+_APART = re.compile(r"(?:GROUP|PARTITION|ORDER) BY [^()]*\bjob_id\b")
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
 
 
@@ -44,6 +45,21 @@ class Query:
     levels: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     spans: tuple[str, ...] = ()
+
+    @property
+    def body(self) -> str:
+        """The text without its comments."""
+        return "\n".join(
+            line for line in self.text.splitlines() if not line.lstrip().startswith("--")
+        )
+
+    @property
+    def is_of_one_job(self) -> bool:
+        """Whether rows of several jobs would be taken for one's: it reads them, and keeps them not
+        apart.
+        """
+        own = [*self.tables, *(LEVELS[level].table for level in (*self.levels, *self.spans))]
+        return any(TABLES[name].by_job for name in own) and not _APART.search(self.body)
 
     @property
     def doc(self) -> str:

@@ -8,11 +8,21 @@ from typing import Any
 
 import pyarrow as pa
 
+from steptax.app.errors import UserError
 from steptax.app.queries import QUERIES, Query
+from steptax.app.schema.rollups import LEVELS
 from steptax.app.views.workspace import Workspace
 
 #: Rows that are made into Python objects at a time: they take many times the room of a column.
 _TOGETHER_ROWS = 10_000
+#: What a parameter is that nobody gave: all there is.
+_ALL: Mapping[str, Any] = {
+    **dict.fromkeys(("first_step", "first_us", "since_us"), 0),
+    **dict.fromkeys(("last_step", "last_us"), 2**62),
+    "first_job": "",
+    "last_job": "\U0010ffff",
+    "limit_rows": 2**31 - 1,
+}
 
 
 @dataclass(frozen=True)
@@ -45,5 +55,50 @@ def named_queries() -> Sequence[Query]:
 def answer(
     ws: Workspace, name: str, *, job_id: str | None = None, parameters: Mapping[str, Any]
 ) -> Answer:
-    """Rows of query ``name``; KeyError where there is none of that name."""
-    return Answer(ws.engine.run(name, job_id=job_id, **parameters))
+    """Rows of query ``name``; KeyError where there is none of that name.
+
+    UserError where it is about one job and none is named, and where a parameter means nothing;
+    NotFoundError where there is no such job.
+    """
+    spec = QUERIES[name]
+    if job_id is not None:
+        ws.job(job_id)
+    elif spec.is_of_one_job:
+        raise UserError(
+            f"{name} is about one job: of several it would make one",
+            where="--job",
+            hint="--job NAME; steptax jobs lists them",
+        )
+    told = {k: v for k, v in parameters.items() if v is not None}
+    given = {**parameters, **{k: v for k, v in _ALL.items() if k in spec.parameters}, **told}
+    _check(spec, given)
+    return Answer(ws.engine.run(name, job_id=job_id, **given))
+
+
+def _check(spec: Query, given: Mapping[str, Any]) -> None:
+    """Refuse values of parameters that would be answered by nothing, or by something else."""
+    for name in spec.parameters:
+        value: Any = given.get(name)
+        if name in ("step_block", "window_steps", "step"):
+            least = 0 if name == "step" else 1
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise _wrong(name, f"a whole number, {least} or more", value)
+        elif name == "quantile_ratio":
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (is_number and 0 < value <= 1):
+                raise _wrong(name, "a share above 0, up to 1", value)
+        elif name == "printed_name" and value is None:
+            raise _wrong(name, "the name of a printed metric", value)
+    if "window_steps" not in spec.parameters:
+        return
+    window, block = given["window_steps"], given["step_block"]
+    stored = max(LEVELS[level].levels[level] for level in (*spec.levels, *spec.spans))
+    if window % stored:
+        raise _wrong("window_steps", f"a multiple of the {stored:,} that are stored", window)
+    if block % window:
+        raise _wrong("step_block", f"a multiple of the {window:,} of window_steps", block)
+
+
+def _wrong(name: str, expected: str, value: object) -> UserError:
+    found = "nothing" if value is None else repr(value)
+    return UserError(f"{name}: expected {expected}, found {found}", where="--set")

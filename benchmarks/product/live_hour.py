@@ -57,6 +57,13 @@ from steptax.benchmarks.product.sessions import ask
 READ_S = 0.25
 WEIGH_S = 10.0
 _MEMORY = "/dev/shm"
+#: Seconds of a run from which on its delays and its memory tell.
+TELLING_S = 3_000.0
+#: Of all steps, that are on the page within 3 s.
+ON_TIME_RATIO = 0.99
+#: Most that memory may grow by in an hour, of what is held after the first quarter.
+GROWTH_RATIO = 0.15
+LIMIT = f"every row once; {ON_TIME_RATIO:.0%} on the page within 3 s, memory flat"
 #: What the page says of the newest step, and the head of it of its window.
 _NEWEST = re.compile(r"^Step ([\d,]+) ended")
 _WINDOW = re.compile(r"steps [\d,]+ to ([\d,]+)")
@@ -143,6 +150,23 @@ class Outcome:
         """Whether every row arrived once, and no page showed an error."""
         whole = self.rows_found == self.rows_distinct == self.rows_expected
         return whole and not self.page_errors
+
+    @property
+    def missed(self) -> list[str]:
+        """Limits that were missed, in words; a shorter run is judged by its rows alone.
+
+        The begin of a server that nobody has asked before is in it: not every step is in time.
+        """
+        found = [] if self.is_complete else ["not every row or page was well"]
+        if self.wall_s < TELLING_S:
+            return found
+        if self.within_3_s_ratio is None or self.within_3_s_ratio < ON_TIME_RATIO:
+            found.append("steps came late to the page")
+        for who in ("server", "collector"):
+            slope = getattr(self, f"{who}_slope_mib_per_h")
+            if slope is None or slope > GROWTH_RATIO * getattr(self, f"{who}_quarter_mib"):
+                found.append(f"the memory of the {who} grew")
+        return found
 
 
 class Reader(threading.Thread):
@@ -346,7 +370,7 @@ def _trend(mib: list[float], hours: float) -> tuple[float | None, float | None, 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the result; exit code 1 unless every row arrived once and no page failed."""
+    """Print the result; exit code 1 where it misses a limit."""
     parser = argparse.ArgumentParser(prog="steptax.benchmarks.product.live_hour")
     parser.add_argument("--ranks", type=int, default=1024)
     parser.add_argument("--nodes", type=int, default=8, help="processes that hold the ranks")
@@ -371,14 +395,14 @@ def main(arguments: list[str] | None = None) -> int:
         outcome = run(plan, asked.viewers, Path(folder), Path(spools))
     if asked.json:
         data = {"plan": asdict(plan), "viewers": asked.viewers, **asdict(outcome)}
-        print(json.dumps({"ok": outcome.is_complete, "data": data, "warnings": []}))
+        print(json.dumps({"ok": not outcome.missed, "data": data, "warnings": outcome.missed}))
     else:
         print(f"{plan.ranks} ranks, a step each {plan.step_s:g} s, {asked.viewers} on the page")
         for name, value in asdict(outcome).items():
             is_real = isinstance(value, float)
             print(f"{name:<27}{value:>14,.3f}" if is_real else f"{name:<27}{value!s:>14}")
-        print("every row arrived once" if outcome.is_complete else "NOT EVERY ROW OR PAGE WAS WELL")
-    return 0 if outcome.is_complete else 1
+        print("; ".join(outcome.missed) or "all limits were kept")
+    return 0 if not outcome.missed else 1
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,9 @@ STAY_S = 60.0
 LOG_CHARACTERS = 4_000
 #: An answer that takes longer counts as an error.
 PATIENCE_S = 60.0
+#: Seconds of a run from which on its memory tells, and by how much it may grow in it.
+_TELLING_S, _GROWTH_RATIO = 300.0, 0.1
+LIMIT = "no errors, memory flat"
 
 
 @dataclass
@@ -292,7 +295,7 @@ async def _hold(url: str, pid: int, sessions: int, seconds: float, measured: Mea
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the figures; 0 where every session was held without an error."""
+    """Print the figures; 0 where every session was held without an error and memory stayed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--sessions", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=600.0)
@@ -324,11 +327,23 @@ def main(arguments: list[str] | None = None) -> int:
         )
         samples = found.memory_mib[:: max(1, len(found.memory_mib) // 20)]
         out.write(f"        on the way: {' '.join(f'{mib:.0f}' for mib in samples)}\n")
+    grew = _grew(later, asked.seconds)
+    if grew:
+        out.write(f"        memory grew by more than {_GROWTH_RATIO:.0%}\n")
     for error in found.errors[:10]:
         out.write(f"  {error}\n")
     if found.said:
         out.write(f"the end of the server's log:\n{found.said}\n")
-    return 1 if found.errors or found.held < asked.sessions else 0
+    return 1 if found.errors or found.held < asked.sessions or grew else 0
+
+
+def _grew(later_mib: Sequence[float], seconds: float) -> bool:
+    """Whether the last quarter of what is left holds more than the first, in a run that tells."""
+    if seconds < _TELLING_S or len(later_mib) < 8:
+        return False
+    part = len(later_mib) // 4
+    first, last = np.median(later_mib[:part]), np.median(later_mib[-part:])
+    return bool(last > (1 + _GROWTH_RATIO) * first)
 
 
 if __name__ == "__main__":

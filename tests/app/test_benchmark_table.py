@@ -107,6 +107,9 @@ def test_an_absent_peer_is_named_with_how_to_get_it(
     assert "--trace-peer" in parts["kineto"].missing
     assert "--whatif-peer" in parts["whatif"].missing
     assert all(parts[name].runs for name in ("kineto", "whatif"))
+    # Whoever reads "kept its limits" is told which; what only measures says that.
+    assert {name for name, part in parts.items() if not part.limit} >= {"start", "ingest"}
+    assert {"queries", "live", "recorder", "sessions"} <= {n for n, p in parts.items() if p.limit}
     given = ["--trace-peer", str(tmp_path), "--whatif-peer", str(tmp_path)]
     told = table.options([*given, "--whatif-python", str(tmp_path), "--whatif-data", str(tmp_path)])
     parts = {part.name: part for part in table.parts(told, tmp_path)}

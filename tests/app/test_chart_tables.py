@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -165,6 +166,8 @@ def test_heat_cells_are_listed_worst_first_without_gaps() -> None:
     assert made.rows == ((2, 3, 10, 10, 5.0), (0, 1, 10, 10, 1.0), (2, 3, 11, 11, -2.0))
     assert made.note == "a cell holds the largest excess of its ranks and steps"
     assert [column.key for column in heat_table(heat, "units").columns][-1] == "excess_units"
+    blocks = replace(heat, steps=np.array([0, 256]), until=np.array([255, 300]))
+    assert [row[2:4] for row in heat_table(blocks).rows] == [(0, 255), (0, 255), (256, 300)]
 
 
 def test_the_grid_lists_only_cells_with_a_rank() -> None:

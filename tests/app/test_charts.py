@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from steptax.app.charts.heatmap import (
     cell_at,
     cell_axis,
+    columns_note,
     encode,
     fit,
     grid_figure,
@@ -180,6 +182,31 @@ def test_labels_say_what_a_cell_covers() -> None:
     assert "largest excess of the cell" in trace["hovertemplate"]
     for word in ("rank %{y}", "step %{x}"):
         assert word in trace["hovertemplate"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "block", "told"),
+    [
+        (86_400, 256, "a column is 512 to 768 steps, of whose blocks of 256 the largest mean is"),
+        (20_480, 256, "a column is 256 steps"),
+        (20_481, 256, "a column is 256 steps"),
+        (100, 256, "a column is 100 steps"),
+    ],
+)
+def test_columns_of_blocks_say_how_many_steps_they_hold(steps: int, block: int, told: str) -> None:
+    starts = np.arange(0, steps, block)
+    until = np.minimum(starts + block - 1, steps - 1)
+    ranks = np.arange(1024)
+    heat = heat_map(np.zeros((len(starts), 1024)), ranks, starts, until=until)
+    note = columns_note(heat, block)
+    assert note.startswith(told)
+    is_pooled = len(heat.rank_edges) - 1 < len(ranks)
+    assert note.endswith("a row the rank of its group that exceeds most") == is_pooled
+    # Together the columns are the job, each step once.
+    assert (heat.columns[0][0], heat.columns[-1][1]) == (0, steps - 1)
+    assert all(a[1] + 1 == b[0] for a, b in itertools.pairwise(heat.columns))
+    trace = data_of(heat_figure(heat, LIGHT, budget_bytes=10**9))[0]
+    assert trace["x"][0] == f"0–{heat.columns[0][1]}"
 
 
 def test_the_choice_is_pointed_at() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from steptax.benchmarks.product.live_hour import Seen, main
+from steptax.benchmarks.product.live_hour import Outcome, Seen, main
 
 
 @pytest.mark.slow
@@ -23,6 +24,36 @@ def test_steps_of_many_ranks_reach_a_page(capsys: pytest.CaptureFixture[str]) ->
     assert found["steps_on_page"] > 0
     assert found["figures_p50_s"] is not None
     assert found["segments_max"] > 0
+
+
+HOUR = {
+    **{field.name: 0 for field in fields(Outcome)},
+    "wall_s": 3_604.0,
+    "page_errors": (),
+    "within_3_s_ratio": 0.999,
+    "server_quarter_mib": 400.0,
+    "server_slope_mib_per_h": 16.0,
+    "collector_quarter_mib": 270.0,
+    "collector_slope_mib_per_h": 31.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ({}, []),
+        ({"rows_found": 1}, ["not every row or page was well"]),
+        ({"page_errors": ("sad",)}, ["not every row or page was well"]),
+        ({"within_3_s_ratio": 0.98}, ["steps came late to the page"]),
+        ({"within_3_s_ratio": None}, ["steps came late to the page"]),
+        ({"server_slope_mib_per_h": 90.0}, ["the memory of the server grew"]),
+        ({"collector_slope_mib_per_h": 90.0}, ["the memory of the collector grew"]),
+        ({"collector_slope_mib_per_h": 90.0, "wall_s": 60.0}, []),
+    ],
+)
+def test_an_hour_that_misses_a_limit_says_which(what: dict[str, Any], said: list[str]) -> None:
+    outcome = Outcome(**(HOUR | what))  # type: ignore[arg-type]
+    assert outcome.missed == said
 
 
 def test_a_step_is_on_the_page_when_an_answer_that_tells_it_has_arrived() -> None:

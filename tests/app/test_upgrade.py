@@ -55,7 +55,7 @@ def test_every_row_of_the_oldest_lake_is_there(oldest: Lake) -> None:
 def test_every_query_of_today_answers_on_it(oldest: Lake, name: str) -> None:
     known: dict[str, Any] = {"last_us": 2**62, "last_step": 10**6, "last_job": "~", "first_job": ""}
     known |= {"limit_rows": 100, "now_us": us(2026, 9, 30), "gpu_uuids": ["g"], "is_live": False}
-    known |= {"step_block": 10, "window_steps": 10, "quantile_ratio": 0.95}
+    known |= {"step_block": 256, "window_steps": 256, "quantile_ratio": 0.95}
     known |= {"printed_name": "loss"}
     asked = {p: known.get(p, 1) for p in QUERIES[name].parameters if p != "job_id"}
     engine = open_workspace(oldest.root).engine

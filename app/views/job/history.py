@@ -68,7 +68,8 @@ def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
     times = ws.engine.run("history_steps", job_id=job_id)
     # The last rank is one more than the ranks of most steps at the least; gaps only help.
     ranks = max(1, int(np.max(times["row_count"].to_numpy())))
-    span = int(times["step"][-1].as_py()) - int(times["step"][0].as_py()) + 1
+    last = int(times["step"][-1].as_py())
+    span = last - int(times["step"][0].as_py()) + 1
     block, window = block_of(ranks, span)
     sums = ws.engine.run("history_windows", job_id=job_id, step_block=block, window_steps=window)
     places = {row["rank"]: row for row in ws.engine.run("rank_places", job_id=job_id).to_pylist()}
@@ -82,6 +83,8 @@ def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
     )
     level = _level(times)
     listed = _listed(found, places, level)
+    blocks = found.blocks.astype(np.int64)
+    until = np.minimum(blocks + block - 1, last)
     gone = dropped(ws.lake, "steps", job_id)
     unit = "units" if ws.job(job_id).get("time_basis") == "relative" else "ms"
     spread = spread_of(ws, job_id, times["step"].to_numpy().astype(np.int64), level, unit)
@@ -92,7 +95,7 @@ def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
         times.num_rows,
         int(times["row_count"].to_numpy().sum()),
         block,
-        heat_map(found.excess_us.T, found.ranks.astype(np.int64), found.blocks.astype(np.int64)),
+        heat_map(found.excess_us.T, found.ranks.astype(np.int64), blocks, until=until),
         _series(times, spread),
         listed,
         spread.whole,

@@ -116,6 +116,15 @@ class HeatMap:
     colour_limit_ms: float
     """Colours run from minus to plus this: the 99th percentile of the absolute excess."""
     pooled_by: Pooling = "largest"
+    until: IntArray | None = None
+    """Last step of what each of ``steps`` begins, where that is a block of steps."""
+
+    @property
+    def columns(self) -> list[tuple[int, int]]:
+        """First and last step of each column of cells."""
+        first, last = self.step_edges[:-1], self.step_edges[1:] - 1
+        ends = self.steps if self.until is None else self.until
+        return list(zip(self.steps[first].tolist(), ends[last].tolist(), strict=True))
 
     @property
     def is_pooled(self) -> bool:

@@ -49,14 +49,25 @@ def _pool_mean(values: FloatArray, edges: tuple[IntArray, IntArray]) -> FloatArr
         return summed(np.nan_to_num(values)) / np.where(known > 0, known, np.nan)
 
 
+def drawn_columns(steps: int, ranks: int) -> int:
+    """Columns of the heat map of so many steps, or blocks of steps, and ranks."""
+    return min(steps, MAX_HEAT_CELLS // max(1, min(ranks, LEAST_HEAT_RANKS)))
+
+
 def heat_map(
-    excess_us: FloatArray, ranks: IntArray, steps: IntArray, pooled_by: Pooling = "largest"
+    excess_us: FloatArray,
+    ranks: IntArray,
+    steps: IntArray,
+    pooled_by: Pooling = "largest",
+    until: IntArray | None = None,
 ) -> HeatMap:
     """Pool ``excess_us`` [S, R] to at most ``MAX_HEAT_CELLS`` by the largest excess or the mean.
 
+    ``until`` [S]: last step of each block, where ``steps`` are those with which blocks begin.
+
     Here and not in the query: whoever is pooled with others has been compared with the peers first.
     """
-    across = min(len(steps), MAX_HEAT_CELLS // max(1, min(len(ranks), LEAST_HEAT_RANKS)))
+    across = drawn_columns(len(steps), len(ranks))
     rank_edges = _edges(len(ranks), MAX_HEAT_CELLS // max(1, across))
     step_edges = _edges(len(steps), across)
     cells = excess_us.T / 1000.0
@@ -77,6 +88,7 @@ def heat_map(
         step_edges,
         limit if limit > 0 else 1.0,
         pooled_by,
+        until,
     )
 
 
