@@ -127,7 +127,9 @@ def _compact(lake: Path, given: Path, say: Callable[[bytes], None]) -> None:
 def _roll_up(lake: Path, given: Path, say: Callable[[bytes], None]) -> None:
     store = Lake(lake)
     roll_up(
-        store.root, "device_samples", lacking(store.root, DEVICES, store.segments("device_samples"))
+        store.root,
+        "device_samples",
+        [s.path for s in lacking(store.root, DEVICES, store.segments("device_samples"))],
     )
 
 

@@ -8,7 +8,8 @@ ones: pages about all jobs must not read through the big one. Then each question
 process of its own: *cold*, with the files in no cache where the system's can be emptied (root,
 Linux), and *warm*. A *page* rests on roll-ups, a *window* reads raw rows of some steps, a *scan*
 all of them. Peers read the same Parquet files and are asked the same. Processor seconds are those
-of the fastest warm answer: what else runs on the machine disturbs them less.
+of the fastest warm answer: what else runs on the machine disturbs them less. Last, a real server
+answers whole pages, drawn to the end, twice, and tells the most memory that it held.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,14 @@ import pyarrow as pa
 
 from steptax.app.lake import Lake, Segment, rollups
 from steptax.app.queries import DuckEngine
+from steptax.app.schema.rollup import Rollup
 from steptax.app.schema.rollups import SPAN_STEPS, WINDOW_STEPS
 from steptax.app.views.fleet.load import load_jobs
 from steptax.app.views.job.extent import FEW_JOBS, step_summaries
 from steptax.app.views.workspace import Workspace, open_workspace
 from steptax.benchmarks.product.process import forget_files, of_its_own, peak_mib
 from steptax.benchmarks.product.scale_data import JOB, SEGMENT_STEPS, segments, slow_rank
+from steptax.benchmarks.product.scale_pages import MOST_MIB, dashboard
 
 HEAT = 128
 #: Rows that are put in order at once for exact medians: all of them take two GiB.
@@ -279,9 +282,12 @@ def fill(root: Path, ranks: int, steps: int) -> None:
             named = pa.array([f"small-{k}"] * part.num_rows)
             lake.append("steps", part.set_column(0, "job_id", named), source="benchmark")
     rollups.ROLLED_ROWS = kept
-    begin = time.perf_counter()
-    rollups.roll_up(root, "steps", [s.path for s in lake.segments("steps", JOB)])
-    rolled_s = time.perf_counter() - begin
+    segments_of_job = [s.path for s in lake.segments("steps", JOB)]
+    with _timed_by_rollup() as took_s:
+        begin = time.perf_counter()
+        rollups.roll_up(root, "steps", segments_of_job)
+        rolled_s = time.perf_counter() - begin
+    took_s["writing and finding files"] = rolled_s - sum(took_s.values())
     name, given = PAGES["page: ranks by spans of steps"]
     DuckEngine(lake).run(name, job_id=JOB, **given)  # whoever asks first adds them up
     size = sum(Path(f).stat().st_size for f in files_of(lake))
@@ -289,6 +295,27 @@ def fill(root: Path, ranks: int, steps: int) -> None:
     print(f"{rows:,} rows made and stored in {stored_s:.1f} s, {size / rows:.2f} bytes each")
     speed = rows / rolled_s / 1e6
     print(f"roll-ups in {rolled_s:.1f} s: {speed:.1f} M rows/s, {small / 2**20:.1f} MiB")
+    print("  of it " + ", ".join(f"{name} {part_s:.1f} s" for name, part_s in took_s.items()))
+
+
+@contextmanager
+def _timed_by_rollup() -> Iterator[dict[str, float]]:
+    """How long rows are summed up for each roll-up, while it lasts."""
+    took_s: dict[str, float] = {}
+    made = rollups._of_file
+
+    def timed(connection: Any, rollup: Rollup, *rest: Any) -> dict[str, pa.Table]:
+        begin = time.perf_counter()
+        found = made(connection, rollup, *rest)
+        name = " and ".join(rollup.levels).replace("_", " ")
+        took_s[name] = took_s.get(name, 0.0) + time.perf_counter() - begin
+        return found
+
+    rollups._of_file = timed  # type: ignore[assignment]
+    try:
+        yield took_s
+    finally:
+        rollups._of_file = made
 
 
 def main() -> int:
@@ -328,7 +355,20 @@ def main() -> int:
                     f"{'  over its limit' if late else ''}{_beside(own, found)}",
                     flush=True,
                 )
+        missed += _dashboard(root)
     return 1 if missed else 0
+
+
+def _dashboard(root: Path) -> bool:
+    """Print what a page server of this lake takes; whether that is too much."""
+    told = dashboard(root, JOB)
+    for page, first_s in told.first_s.items():
+        print(f"server   page {page:27} first {first_s:5.2f} s  again {told.again_s[page]:5.2f} s")
+    is_bad = told.peak_mib > MOST_MIB or bool(told.errors)
+    print(f"server   peak {told.peak_mib:,.0f} MiB{'  over its limit' if is_bad else ''}")
+    for error in told.errors:
+        print(f"  {error}")
+    return is_bad
 
 
 if __name__ == "__main__":
