@@ -35,7 +35,6 @@ from steptax.app.views.job.extent import FEW_JOBS, step_summaries
 from steptax.app.views.workspace import Workspace, open_workspace
 from steptax.benchmarks.product.process import forget_files, of_its_own, peak_mib
 from steptax.benchmarks.product.scale_data import JOB, SEGMENT_STEPS, segments, slow_rank
-from steptax.benchmarks.product.scale_pages import MOST_MIB, dashboard
 
 HEAT = 128
 #: Rows that are put in order at once for exact medians: all of them take two GiB.
@@ -361,6 +360,9 @@ def main() -> int:
 
 def _dashboard(root: Path) -> bool:
     """Print what a page server of this lake takes; whether that is too much."""
+    # Not above: what it needs would be in the memory of each question.
+    from steptax.benchmarks.product.scale_pages import MOST_MIB, dashboard
+
     told = dashboard(root, JOB)
     for page, first_s in told.first_s.items():
         print(f"server   page {page:27} first {first_s:5.2f} s  again {told.again_s[page]:5.2f} s")
