@@ -213,8 +213,10 @@ def _permissions(root: Path) -> Iterator[Finding]:
 
 
 def _disk(root: Path) -> Iterator[Finding]:
-    if url_of(root) is not None:
-        root = Path(tempfile.gettempdir())  # where copies of its segments are kept
+    if (url := url_of(root)) is not None:
+        from steptax.app.lake.bucket_lake import cache_folder
+
+        root = cache_folder(url)  # where copies of its segments are kept
     place = next(p for p in (root.absolute(), *root.absolute().parents) if p.exists())
     used = shutil.disk_usage(place)
     text = f"{used.free / 1e9:,.1f} GB of {used.total / 1e9:,.1f} GB free at {place}"
@@ -323,7 +325,8 @@ def _gone(lake: Lake) -> Iterator[Finding]:
             State.FAIL,
             f"{place} is back, and {commit.detail['source']} was ingested again while it was not: "
             "its rows are there twice",
-            f"remove {lake.root / 'commits' / commit.id}.json, then ingest that input once more",
+            f"remove {lake.url or lake.root}/commits/{commit.id}.json, then ingest that input once "
+            "more",
         )
 
 

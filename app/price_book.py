@@ -135,7 +135,7 @@ def accept(ws: Workspace, names: Sequence[str], by: str) -> tuple[Entry, ...]:
     if missing:
         raise NotFoundError(
             f"no price is held as {missing[0]!r}",
-            where=str(ws.root),
+            where=ws.place,
             hint=f"steptax prices held lists them: {', '.join(waiting) or 'none'}",
         )
     chosen = [waiting[name] for name in dict.fromkeys(names)]

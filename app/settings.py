@@ -49,6 +49,13 @@ class Settings(BaseSettings):
         default=None, description="TOML file: tags, resources and rates by which bills are divided"
     )
 
+    @property
+    def lake_place(self) -> str:
+        """Where the lake is, as people write it."""
+        from steptax.app.lake.bucket import place_name  # takes a while, for one that is asked
+
+        return place_name(self.lake)
+
 
 def current_settings() -> Settings:
     """What the environment says now; parsed anew only where it says something else."""

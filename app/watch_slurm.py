@@ -267,7 +267,7 @@ def _told_by(
     With ``only`` of no others.
     """
     spec = table("jobs")
-    parts = [read_segment(spec, segment) for segment in lake.segments("jobs")]
+    parts = [read_segment(spec, segment) for segment in lake.fetched(lake.segments("jobs"))]
     mine = [part.filter(pc.equal(part["source"], source)) for part in parts]
     if only is not None:
         wanted = pa.array(sorted(only), pa.string())

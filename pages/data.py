@@ -110,7 +110,7 @@ def workspace() -> Workspace:
 
 def lake_told() -> str | None:
     """Where the lake is, for who runs it: nobody else is told about this machine."""
-    return str(settings().lake) if reader.current().may_manage() else None
+    return settings().lake_place if reader.current().may_manage() else None
 
 
 def price_note(price: Decimal | None) -> str | None:

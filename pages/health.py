@@ -21,7 +21,7 @@ def page() -> None:
     """Draw the page from one view."""
     view = data.health()
     parts.sentence(view.sentence)
-    frame.coverage(f"lake {data.settings().lake}")
+    frame.coverage(f"lake {data.settings().lake_place}")
     parts.notes(view.warnings)
     _alerts()
     parts.section("Sources")

@@ -35,8 +35,7 @@ def told(text: str) -> str:
     except AccessDeniedError:
         pass
     lake = current_settings().lake
-    # A path has one of the two slashes of an address.
-    for place in (str(lake).replace(":/", "://", 1), str(lake.resolve()), str(lake)):
+    for place in (current_settings().lake_place, str(lake.resolve()), str(lake)):
         text = text.replace(place, "the lake")
     return text
 

@@ -92,4 +92,8 @@ def price_of(flag: str | None) -> Decimal | None:
 
 def lake_words(flag: Path | None) -> str:
     """What a printed next command needs to find the same lake: `` --lake PATH``, or nothing."""
-    return "" if flag is None else f" --lake {shlex.quote(str(flag))}"
+    if flag is None:
+        return ""
+    from steptax.app.lake.bucket import place_name
+
+    return f" --lake {shlex.quote(place_name(flag))}"

@@ -15,6 +15,7 @@ import typer
 
 from steptax.app.commands.output import console
 from steptax.app.errors import SteptaxError, UserError
+from steptax.app.lake.bucket import url_of
 from steptax.app.orphan import TIED
 from steptax.app.serve import address_of, free_port, server_command, wait_until_healthy, why_not
 
@@ -51,7 +52,7 @@ def port_for(asked: int | None, host: str, *, is_known: bool = False, quiet: boo
 
 def environment_of(root: Path, price: Decimal | None, note: str | None) -> dict[str, str]:
     """What a dashboard on ``root`` is started with; ``price`` in USD per GPU-hour."""
-    environment = dict(os.environ) | {"STEPTAX_LAKE": str(root.resolve())}
+    environment = dict(os.environ) | {"STEPTAX_LAKE": url_of(root) or str(root.resolve())}
     if price is not None:
         environment["STEPTAX_PRICE_USD_PER_GPU_HOUR"] = str(price)
     if note is not None:

@@ -35,6 +35,11 @@ def url_of(place: Path | str) -> str | None:
     return None if match is None else f"{match['scheme']}://{match['rest']}"
 
 
+def place_name(place: Path | str) -> str:
+    """``place`` as people write it: ``pathlib`` folds the slashes of a URL."""
+    return url_of(place) or str(place)
+
+
 class Bucket:
     """Objects below a URL, by their names relative to it. Credentials are the environment's."""
 
@@ -58,26 +63,42 @@ class Bucket:
 
     def names(self, folder: str) -> list[str]:
         """Names of the objects directly in ``folder``, sorted; none where there are none."""
-        return [name for name, kind in self._entries(folder) if kind != "directory"]
+        return [*self.sizes_bytes(folder)]
 
     def folders(self, folder: str) -> list[str]:
         """Names of the folders directly in ``folder``, sorted."""
-        return [name for name, kind in self._entries(folder) if kind == "directory"]
+        return [name for name, kind, _ in self._entries(folder) if kind == "directory"]
+
+    def sizes_bytes(self, folder: str) -> dict[str, int]:
+        """How large the objects directly in ``folder`` are, by name, sorted by it."""
+        return {name: size for name, kind, size in self._entries(folder) if kind != "directory"}
 
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
         """The content of objects, by name; those that are gone are left out."""
         paths = {self._path(name): name for name in names}
-        bodies = {}
         with told(self.url):
             found: Mapping[str, Any] = (
                 self._files.cat(list(paths), on_error="return", **self._whole) if paths else {}
             )
-            for path, body in found.items():
-                if isinstance(body, FileNotFoundError) and explained(body, self.url) is None:
-                    continue
-                if isinstance(body, BaseException):
-                    raise body
-                bodies[paths[path]] = bytes(body)
+            return self._bodies((paths[path], body) for path, body in found.items())
+
+    def read_ranges(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, bytes]:
+        """Bytes of objects from one place up to another, by name; those gone are left out."""
+        paths = [self._path(name) for name in ranges]
+        begins, ends = [begin for begin, _ in ranges.values()], [end for _, end in ranges.values()]
+        with told(self.url):
+            found = self._files.cat_ranges(paths, begins, ends, on_error="return") if paths else []
+            return self._bodies(zip(ranges, found, strict=True))
+
+    def _bodies(self, found: Iterable[tuple[str, Any]]) -> dict[str, bytes]:
+        """What was read, without what is gone; any other error is raised."""
+        bodies = {}
+        for name, body in found:
+            if isinstance(body, FileNotFoundError) and explained(body, self.url) is None:
+                continue
+            if isinstance(body, BaseException):
+                raise body
+            bodies[name] = bytes(body)
         return bodies
 
     def fetch(self, files: Mapping[str, Path]) -> None:
@@ -158,14 +179,20 @@ class Bucket:
             with told(self.url):
                 self._files.rm(paths)
 
-    def _entries(self, folder: str) -> list[tuple[str, str]]:
+    def _entries(self, folder: str) -> list[tuple[str, str, int]]:
         try:
             with told(self.url):
                 found = self._files.ls(self._path(folder), detail=True)
         except FileNotFoundError:
             return []
-        names = ((str(e["name"]).rstrip("/").rpartition("/")[2], str(e["type"])) for e in found)
-        return sorted(names)
+        return sorted(
+            (
+                str(entry["name"]).rstrip("/").rpartition("/")[2],
+                str(entry["type"]),
+                int(entry.get("size") or 0),
+            )
+            for entry in found
+        )
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

@@ -14,23 +14,26 @@ read, and an ingest or a merge of the same rows writes them anew.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from steptax.app.errors import NotFoundError
 from steptax.app.lake.bucket import Bucket
 from steptax.app.lake.bucket_commits import BucketCommits
 from steptax.app.lake.commits import Commit
+from steptax.app.lake.copies import Copies, limit_bytes
 from steptax.app.lake.files import write_whole
+from steptax.app.lake.heartbeats import is_of_beats, newest_beats
 from steptax.app.lake.lake import FOLDED_FORMAT, FORMAT, Lake
 from steptax.app.lake.listing import Listing
 from steptax.app.lake.look import look_again
@@ -39,6 +42,9 @@ from steptax.app.lake.segments import Name, Segment, job_folder, job_of_folder, 
 
 #: What others write is seen after at most this.
 FRESH_S = 1.0
+#: Of the end of a segment so much is read at first: the footer of a million steps with every column
+#: has 15 kB.
+FOOTER_BYTES = 16 * 2**10
 _MARKER = "LAKE.json"
 
 
@@ -60,6 +66,7 @@ class BucketListing(Listing):
         self._commits = commits
         self._fresh_s = fresh_s
         self._held: dict[str, tuple[int, float, list[tuple[str, Name]]]] = {}
+        self._sizes_bytes: dict[str, dict[str, int]] = {}
         self._guard = Lock()
 
     def segments(self, folder: str) -> list[tuple[str, Name]]:
@@ -74,11 +81,18 @@ class BucketListing(Listing):
         if held is not None and held[0] == generation and now_s - held[1] <= self._fresh_s:
             return held[2]
         place = Path(folder).relative_to(self._root).as_posix()
-        names = ((entry, parse_name(entry)) for entry in self._bucket.names(place))
+        sizes_bytes = self._bucket.sizes_bytes(place)
+        names = ((entry, parse_name(entry)) for entry in sizes_bytes)
         found = [(entry, name) for entry, name in names if name is not None]
         with self._guard:
             self._held[folder] = generation, now_s, found
+            self._sizes_bytes[folder] = sizes_bytes
         return found
+
+    def sizes_bytes(self, folder: str) -> Mapping[str, int]:
+        """How large what lies in ``folder`` is by name, as it was listed last; it never changes."""
+        with self._guard:
+            return self._sizes_bytes.get(folder, {})
 
     def jobs(self, folder: str) -> list[str]:
         """The jobs that have a folder in ``folder``, sorted."""
@@ -115,7 +129,8 @@ class BucketLake(Lake):
         self.commits = commits
         self._remote = BucketListing(self.bucket, copies, commits, fresh_s)
         self._listing = self._remote
-        self._refetched: set[Path] = set()
+        self._copies = Copies(copies, self._is_stored)
+        limit_bytes()  # says now what is wrong with it
 
     def _marker(self) -> bytes | None:
         return self.bucket.read([_MARKER]).get(_MARKER)
@@ -126,7 +141,60 @@ class BucketLake(Lake):
         """``segments``, each with its copy on this machine."""
         found = list(segments)
         missing = {self.relative(s.path): s.path for s in found if not s.path.exists()}
+        # Before what is there is counted on, and what is fetched is of now.
+        self._copies.use(s.path for s in found)
+        if missing:
+            self._copies.make_room()
         self.bucket.fetch(missing)
+        return found
+
+    def _is_stored(self, place: str) -> bool:
+        """Whether the store has, or had, the file of that name: a segment that was committed."""
+        told = parse_name(place.rpartition("/")[2])
+        if told is None:
+            return False
+        commits, replaced = self.commits.state()
+        if told.commit_id is None or place in replaced:
+            return True
+        commit = commits.get(told.commit_id)
+        return commit is not None and place in commit.added
+
+    def footers(self, segments: Iterable[Segment]) -> dict[Path, pq.FileMetaData]:
+        """What the ends of Parquet segments say of them, of those without a copy read alone."""
+        wanted = [segment for segment in segments if segment.is_parquet]
+        found = super().footers(s for s in wanted if s.path.exists())
+        sizes_bytes = self.sizes_bytes(s for s in wanted if s.path not in found)
+        ends = self._ends(dict.fromkeys(sizes_bytes, FOOTER_BYTES), sizes_bytes)
+        # One that is longer says so in the eight bytes at its end.
+        longer = {
+            path: length
+            for path, end in ends.items()
+            if len(end) < (length := int.from_bytes(end[-8:-4], "little") + 8) <= sizes_bytes[path]
+        }
+        ends |= self._ends(longer, sizes_bytes)
+        for path, end in ends.items():
+            with contextlib.suppress(pa.ArrowException, OSError):
+                found[path] = pq.read_metadata(pa.BufferReader(end))
+        return found
+
+    def _ends(
+        self, lengths_bytes: Mapping[Path, int], sizes_bytes: Mapping[Path, int]
+    ) -> dict[Path, bytes]:
+        """The last so many bytes of objects, by where their copies lie; nothing of empty ones."""
+        paths = {self.relative(path): path for path in lengths_bytes if sizes_bytes[path]}
+        ranges = {
+            name: (max(0, sizes_bytes[path] - lengths_bytes[path]), sizes_bytes[path])
+            for name, path in paths.items()
+        }
+        return {paths[name]: end for name, end in self.bucket.read_ranges(ranges).items()}
+
+    def sizes_bytes(self, segments: Iterable[Segment]) -> dict[Path, int]:
+        """How large segments are in the store, by path; those that are gone are left out."""
+        found = {}
+        for path in (segment.path for segment in segments):
+            size = self._remote.sizes_bytes(str(path.parent)).get(path.name)
+            if size is not None:
+                found[path] = size
         return found
 
     def is_there(self, path: Path) -> bool:
@@ -139,12 +207,14 @@ class BucketLake(Lake):
 
     def set_damaged_aside(self, segments: Iterable[Segment]) -> int:
         """Fetch damaged copies anew; what is damaged in the store too is passed over."""
-        found = damaged(self.root, (s for s in segments if s.path.exists()))
-        for path, reason in found.items():
-            if path in self._refetched:
-                place, now_us = self.relative(path), time.time_ns() // 1000
-                self._passed_over[path] = SetAside(place, reason, now_us, is_moved=False)
-            self._refetched.add(path)
+        here = [segment for segment in segments if segment.path.exists()]
+        found = damaged(self.root, here)
+        for path in found:
+            with contextlib.suppress(FileNotFoundError):  # merged and removed meanwhile
+                self.bucket.fetch({self.relative(path): path})
+        for path, reason in damaged(self.root, (s for s in here if s.path in found)).items():
+            place, now_us = self.relative(path), time.time_ns() // 1000
+            self._passed_over[path] = SetAside(place, reason, now_us, is_moved=False)
             path.unlink(missing_ok=True)
         look_again()
         return len(found)
@@ -154,15 +224,12 @@ class BucketLake(Lake):
         found = (job_of_folder(entry) for entry in self.bucket.folders("live"))
         return sorted(job for job in found if job is not None)
 
-    def heartbeats(self, job_id: str) -> list[dict[str, Any]]:
-        """What each rank's recorder last said of itself, by rank."""
+    def _beats(self, job_id: str) -> tuple[list[dict[str, Any]], Mapping[str, str]]:
         place = f"live/{job_folder(job_id)}"
-        folder = self.root / place
-        shutil.rmtree(folder, ignore_errors=True)
-        bodies = self.bucket.read([f"{place}/{name}" for name in self.bucket.names(place)])
-        for name, body in bodies.items():
-            write_whole(self.root / name, body)
-        return super().heartbeats(job_id)
+        names = [f"{place}/{n}" for n in self.bucket.names(place) if is_of_beats(n)]
+        # Nothing of it goes through a file: others of this machine read at the same moment.
+        bodies = self.bucket.read(names)
+        return newest_beats({path.rpartition("/")[2]: body for path, body in bodies.items()})
 
     # -- writing -----------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ passed over and named, and the others count.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,21 +55,41 @@ def fault_of(beat: Any) -> str | None:
     return None
 
 
+def is_of_beats(name: str) -> bool:
+    """Whether a file of this name holds heartbeats."""
+    return fnmatchcase(name, "rank-*.json") or fnmatchcase(name, "beats-*.json")
+
+
 def read_beats(folder: Path) -> tuple[list[dict[str, Any]], Mapping[str, str]]:
     """The newest heartbeat of each rank, by rank; what is wrong with others, by file name."""
-    newest: dict[int, dict[str, Any]] = {}
+    bodies: dict[str, bytes] = {}
     faults: dict[str, str] = {}
     for path in sorted([*folder.glob("rank-*.json"), *folder.glob("beats-*.json")]):
         try:
-            found = orjson.loads(path.read_bytes())
+            bodies[path.name] = path.read_bytes()
         except FileNotFoundError:
             continue  # replaced or removed while we looked: the next look sees it
-        except (orjson.JSONDecodeError, OSError) as error:
+        except OSError as error:
             faults[path.name] = str(error)
+    found, strange = newest_beats(bodies)
+    return found, faults | strange
+
+
+def newest_beats(
+    bodies: Mapping[str, bytes],
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The newest heartbeat of each rank in files, by rank; what is wrong with others, by file."""
+    newest: dict[int, dict[str, Any]] = {}
+    faults: dict[str, str] = {}
+    for name in sorted(bodies):
+        try:
+            found = orjson.loads(bodies[name])
+        except orjson.JSONDecodeError as error:
+            faults[name] = str(error)
             continue
         for beat in found if isinstance(found, list) else [found]:
             if fault := fault_of(beat):
-                faults[path.name] = fault
+                faults[name] = fault
                 continue
             known = newest.get(beat["rank"])
             if known is None or known["ts_us"] <= beat["ts_us"]:

@@ -4,11 +4,14 @@
 
 A part sums up segments that are gone. It counts exactly while the commit that dropped them is there
 (see ``retain``), so nothing is counted twice and nothing is lost in between. The number of rows in
-its name is that of the rows it stands for. ``rollups/`` can be made again from rows; this cannot.
+its name is that of the rows it stands for. ``rollups/`` can be made again from rows; this cannot:
+it stays at the version of the definition that it was made with, and is read whatever that is today.
+A column that the definition did not have then is null.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -53,8 +56,12 @@ class Dropped:
 
 
 def place_of(rollup: Rollup, level: str, job_id: str | None) -> str:
-    """Folder of the parts of a level, relative to the lake."""
-    base = f"{FOLDER}/{rollup.name}-{rollup.version}/{level}/{rollup.table}"
+    """Folder of the parts of a level that are made now, relative to the lake."""
+    return f"{FOLDER}/{rollup.name}-{rollup.version}/{_within(rollup, level, job_id)}"
+
+
+def _within(rollup: Rollup, level: str, job_id: str | None) -> str:
+    base = f"{level}/{rollup.table}"
     return base if job_id is None else f"{base}/{job_folder(job_id)}"
 
 
@@ -67,15 +74,22 @@ def kept_parts(
     first: int | None = None,
     last: int | None = None,
 ) -> Sequence[Segment]:
-    """Parts of ``level`` that stand for dropped rows, of one job or of all that may be seen."""
+    """Parts of ``level`` that stand for dropped rows, of one job or of all that may be seen.
+
+    Of whatever version: not all need have every column of today (see ``Rollup.parts_sql``).
+    """
     found = []
+    versions = re.compile(rf"^{FOLDER}/{re.escape(rollup.name)}-[0-9]+/")
     for commit in _commits(lake, rollup.table, job_id):
         own = commit.detail["job_id"]
-        prefix = f"{place_of(rollup, level, own)}/"
+        folder = _within(rollup, level, own)
         for name in commit.adds:
-            parsed = parse_name(name.rpartition("/")[2])
+            place, _, entry = name.rpartition("/")
+            if versions.sub("", place, count=1) != folder:
+                continue
+            parsed = parse_name(entry)
             path = lake.root / name
-            if not name.startswith(prefix) or parsed is None or not lake.is_there(path):
+            if parsed is None or not lake.is_there(path):
                 continue
             found.append(Segment(rollup.table, own, path, parsed.first, parsed.last, parsed.rows))
     return prune(found, first, last)
@@ -118,7 +132,7 @@ def already_summed(
             SELECT s.filename, s.file_row_number, s.source_row, s."{rollup.at}"
             FROM read_parquet([{new}], filename = true, file_row_number = true,
                 hive_partitioning = false, union_by_name = true) s
-            SEMI JOIN read_parquet([{kept}], hive_partitioning = false) k
+            SEMI JOIN read_parquet([{kept}], hive_partitioning = false, union_by_name = true) k
             ON {on} AND s."{rollup.at}" - s."{rollup.at}" % {width} = k."{rollup.bucket}"
         """
         connection = duckdb.connect(config={"autoinstall_known_extensions": False})

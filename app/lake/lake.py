@@ -17,6 +17,7 @@ imports of the same job one waits while the other looks for rows that are stored
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
@@ -29,6 +30,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from steptax.app.errors import InputError, NotFoundError, UserError
 from steptax.app.lake.bucket import url_of
@@ -247,15 +249,19 @@ class Lake:
 
     def heartbeats(self, job_id: str) -> list[dict[str, Any]]:
         """What each rank's recorder last said of itself, by rank; empty when nothing is live."""
-        return read_beats(self.root / "live" / job_folder(job_id))[0]
+        return self._beats(job_id)[0]
 
     def strange_heartbeats(self) -> dict[str, str]:
         """What is wrong with files of heartbeats that have another shape, by place."""
         return {
             f"live/{job_folder(job_id)}/{name}": fault
             for job_id in self.live_job_ids()
-            for name, fault in read_beats(self.root / "live" / job_folder(job_id))[1].items()
+            for name, fault in self._beats(job_id)[1].items()
         }
+
+    def _beats(self, job_id: str) -> tuple[list[dict[str, Any]], Mapping[str, str]]:
+        """Heartbeats of a job by rank, and what is wrong with others by file name."""
+        return read_beats(self.root / "live" / job_folder(job_id))
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -325,6 +331,22 @@ class Lake:
     def fetched(self, segments: Iterable[Segment]) -> Sequence[Segment]:
         """``segments``, whose files can be opened now (see ``BucketLake``)."""
         return list(segments)
+
+    def footers(self, segments: Iterable[Segment]) -> dict[Path, pq.FileMetaData]:
+        """What the ends of Parquet segments say of them; those that cannot be read are left out."""
+        found = {}
+        for path in (s.path for s in segments if s.is_parquet):
+            with contextlib.suppress(pa.ArrowException, OSError):
+                found[path] = pq.read_metadata(path)
+        return found
+
+    def sizes_bytes(self, segments: Iterable[Segment]) -> dict[Path, int]:
+        """How large segments are, by path; those that are gone are left out."""
+        found = {}
+        for path in (segment.path for segment in segments):
+            with contextlib.suppress(FileNotFoundError):
+                found[path] = path.stat().st_size
+        return found
 
     def discard(self, names: Iterable[str]) -> list[str]:
         """Remove replaced segments, named as commits name them; those that were still there."""

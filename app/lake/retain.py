@@ -12,9 +12,10 @@ pass (or a compaction) deletes the files. A job's rows are dropped together or n
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from steptax.app.lake.commits import RETAIN, Commit, Overtaken
 from steptax.app.lake.compact import GRACE_S, sweep
 from steptax.app.lake.kept import FOLDER, place_of
 from steptax.app.lake.lake import Lake
-from steptax.app.lake.rollups import Parts, forget_damaged, of_table, parts_of, write_rollup
+from steptax.app.lake.rollups import Parts, forget_damaged, of_table, parts_of, raw, write_rollup
 from steptax.app.lake.segments import Segment, order_column, read_segment
 from steptax.app.schema import table
 from steptax.app.schema.rollup import Rollup
@@ -70,25 +71,24 @@ class Retained:
 def due(
     lake: Lake, before_us: int, *, tables: Iterable[str] = TABLES_KEPT, job_id: str | None = None
 ) -> tuple[Going, ...]:
-    """Segments whose newest row is of before ``before_us``, by table and job. Changes nothing."""
+    """Segments whose newest row is of before ``before_us``, by table and job. Changes nothing.
+
+    Of a lake in a bucket the ends of segments are read, and those whole alone whose end does not
+    tell.
+    """
     found = []
     for name in tables:
         spec = table(name)
         jobs = [job_id] if job_id is not None else lake.job_ids(name)
         for job in jobs if spec.by_job else [None] if job_id is None else []:
-            old = []
-            newest = 0
-            for segment in lake.fetched(lake.segments(name, job)):
-                try:
-                    at_us = _newest_us(segment)
-                except (pa.ArrowException, OSError):  # damaged: whoever asks for it sets it aside
-                    continue
-                if at_us < before_us:
-                    old.append(segment)
-                    newest = max(newest, at_us)
+            old = {
+                segment: at_us
+                for segment, at_us in _newest(lake, lake.segments(name, job))
+                if at_us < before_us
+            }
             if old:
-                size = sum(segment.path.stat().st_size for segment in old)
-                found.append(Going(name, job, tuple(old), size, newest))
+                size = sum(lake.sizes_bytes(old).values())
+                found.append(Going(name, job, tuple(old), size, max(old.values())))
     return tuple(found)
 
 
@@ -156,12 +156,14 @@ def _drop(lake: Lake, going: Going, before_us: int) -> None:
 
 
 def _summed(lake: Lake, rollup: Rollup, level: str, group: Sequence[Segment]) -> pa.Table:
+    lake.fetched(raw(lake.root, rollup, level, group))
     try:
         return _merged(rollup, level, parts_of(lake.root, rollup, level, group))
     except duckdb.Error:
         # A roll-up is damaged: its segment is still there, and sums it up once more.
         if not forget_damaged(lake.root, rollup, level, group):
             raise
+        lake.fetched(raw(lake.root, rollup, level, group))
         return _merged(rollup, level, parts_of(lake.root, rollup, level, group))
 
 
@@ -183,25 +185,46 @@ def _merged(rollup: Rollup, level: str, parts: Parts) -> pa.Table:
         connection.close()
 
 
-def _newest_us(segment: Segment) -> int:
+def _newest(lake: Lake, segments: Sequence[Segment]) -> Iterator[tuple[Segment, int]]:
+    """Moment of the newest row of each; without what is damaged: who asks for it sets it aside."""
+    for begin in range(0, len(segments), _TOGETHER):
+        group = segments[begin : begin + _TOGETHER]
+        footers = lake.footers(s for s in group if _named_us(s) is None)
+        for segment in group:
+            footer = footers.get(segment.path)
+            if footer is None and segment.is_parquet and _named_us(segment) is None:
+                continue
+            with contextlib.suppress(pa.ArrowException, OSError):
+                yield segment, _newest_us(lake, segment, footer)
+
+
+def _named_us(segment: Segment) -> int | None:
+    """Moment of the newest row, where the name of a segment tells it."""
+    by_time = order_column(table(segment.table).names) == "ts_us"
+    return segment.last if by_time and segment.last < 2**62 else None
+
+
+def _newest_us(lake: Lake, segment: Segment, footer: pq.FileMetaData | None) -> int:
     """Moment of the newest row; of rows that tell none, when they were stored."""
+    named_us = _named_us(segment)
+    if named_us is not None:
+        return named_us
     spec = table(segment.table)
-    if order_column(spec.names) == "ts_us" and segment.last < 2**62:
-        return segment.last
     told = [name for name in ("ts_us", "start_us") if name in spec.names]
     newest = 0
     for name in (*told, "ingested_at_us"):
-        found, is_whole = _greatest(segment, name)
+        found, is_whole = _greatest(lake, segment, name, footer)
         newest = max(newest, found)
         if is_whole and found:
             break
     return newest
 
 
-def _greatest(segment: Segment, name: str) -> tuple[int, bool]:
+def _greatest(
+    lake: Lake, segment: Segment, name: str, footer: pq.FileMetaData | None
+) -> tuple[int, bool]:
     """Greatest value of a column, and whether every row has one; from the footer where it tells."""
-    if segment.is_parquet:
-        footer = pq.read_metadata(segment.path)
+    if footer is not None:
         index = footer.schema.names.index(name) if name in footer.schema.names else -1
         groups = [footer.row_group(k).column(index) for k in range(footer.num_row_groups)]
         told = [g.statistics for g in groups] if index >= 0 else []
@@ -210,6 +233,7 @@ def _greatest(segment: Segment, name: str) -> tuple[int, bool]:
             return max(known, default=0), all(s.null_count == 0 for s in told)
         if index < 0:
             return 0, False
+    lake.fetched([segment])
     column = read_segment(table(segment.table), segment)[name]
     return pc.max(column).as_py() or 0, column.null_count == 0
 

@@ -98,13 +98,22 @@ def _made(
     return found
 
 
-def lacking(root: Path, rollup: Rollup, segments: Iterable[Segment]) -> list[Path]:
+def lacking(root: Path, rollup: Rollup, segments: Iterable[Segment]) -> list[Segment]:
     """Those of ``segments`` that are to have a roll-up and have none."""
     return [
-        s.path
+        s
         for s in segments
         if is_rolled(s)
         and not all(rollup_path(root, rollup, v, s.path).exists() for v in rollup.levels)
+    ]
+
+
+def raw(root: Path, rollup: Rollup, level: str, segments: Iterable[Segment]) -> list[Segment]:
+    """Those of ``segments`` whose rows ``parts_of`` reads: small ones, and what has no roll-up."""
+    return [
+        s
+        for s in segments
+        if not is_rolled(s) or not rollup_path(root, rollup, level, s.path).exists()
     ]
 
 
@@ -126,10 +135,10 @@ def roll_up(root: Path, name: str, segments: Iterable[Path]) -> int:
             paths = {level: rollup_path(root, rollup, level, segment) for level in rollup.levels}
             if all(path.exists() for path in paths.values()):
                 continue
-            if pq.read_metadata(segment).num_rows < ROLLED_ROWS:
-                continue
-            connection = connection or opened.enter_context(_database())
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # also where it was merged and removed meanwhile
+                if pq.read_metadata(segment).num_rows < ROLLED_ROWS:
+                    continue
+                connection = connection or opened.enter_context(_database())
                 for level, rows in _of_file(connection, rollup, segment).items():
                     write_rollup(paths[level], rows)
                 count += 1

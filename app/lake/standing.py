@@ -94,7 +94,7 @@ class Lost:
     def hint(self, lake: Lake) -> str:
         """What to do."""
         if self.undo is not None:
-            undo = lake.root / self.undo
+            undo = f"{lake.url or lake.root}/{self.undo}"
             return f"remove {undo}: what was merged is still there, and counts again"
         place = f"{lake.url or lake.root}/{self.places[0]}"
         said = f"put it back to {place} from a backup"

@@ -13,7 +13,15 @@ import pyarrow as pa
 from steptax.app.errors import IntegrityError
 from steptax.app.lake import Lake, Segment
 from steptax.app.lake.look import look_again
-from steptax.app.lake.rollups import added_up, forget_damaged, lacking, nothing, parts_of, roll_up
+from steptax.app.lake.rollups import (
+    added_up,
+    forget_damaged,
+    lacking,
+    nothing,
+    parts_of,
+    raw,
+    roll_up,
+)
 from steptax.app.queries.arrays import ROWS_AT_ONCE, Columns, gathered
 from steptax.app.queries.asked import Asked
 from steptax.app.queries.database import Database
@@ -23,6 +31,9 @@ from steptax.app.schema.rollups import LEVELS, ROLLUPS
 
 #: What is made of the rows of an answer.
 Answer = TypeVar("Answer")
+
+#: Segments of a bucket that are fetched together to be summed up.
+_TOGETHER = 16
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
 _DUCK_TYPES = {
@@ -90,9 +101,10 @@ class DuckEngine:
                 relations[t] = self._seen(table(t), segments, older=older, named=fresh)
             for relation, level in asked.levels.items():
                 rollup = LEVELS[level]
-                segments = asked.rolled_segments(self.lake, level)
+                segments = asked.rolled_segments(self.lake, level, here=False)
                 if self.lake.seen(rollup.table) is not None:
                     # Stored sums are of all rows: those that may be seen are added up anew.
+                    segments = self.lake.fetched(segments)
                     seen = self._seen(table(rollup.table), segments, older=older, named=fresh)
                     relations[relation] = f"({rollup.made_sql(level, seen)})"
                     continue
@@ -142,21 +154,33 @@ class DuckEngine:
         """Set aside what cannot be read of what is asked for; roll-ups are made again."""
         count = 0
         for name in asked.query.tables:
-            count += self.lake.set_damaged_aside(asked.segments(self.lake, name))
+            count += self.lake.set_damaged_aside(asked.segments(self.lake, name, here=False))
         for level in {*asked.levels.values()}:
             rollup = LEVELS[level]
-            segments = asked.rolled_segments(self.lake, level)
+            segments = asked.rolled_segments(self.lake, level, here=False)
+            kept = asked.kept(self.lake, level, here=False)
             count += forget_damaged(self.lake.root, rollup, level, segments)
-            count += self.lake.set_damaged_aside([*segments, *asked.kept(self.lake, level)])
+            count += self.lake.set_damaged_aside([*segments, *kept])
         return count
 
     def roll_up(self) -> int:
         """Store the roll-ups that segments lack: see ``Engine``."""
-        root = self.lake.root
-        return sum(
-            roll_up(root, rollup.table, lacking(root, rollup, self.lake.segments(rollup.table)))
-            for rollup in ROLLUPS
-        )
+        root, count = self.lake.root, 0
+        for rollup in ROLLUPS:
+            wanted = lacking(root, rollup, self.lake.segments(rollup.table))
+            for begin in range(0, len(wanted), _TOGETHER):
+                here = self._here(wanted[begin : begin + _TOGETHER])
+                count += roll_up(root, rollup.table, [segment.path for segment in here])
+        return count
+
+    def _here(self, wanted: Sequence[Segment]) -> Sequence[Segment]:
+        """Those of ``wanted`` that were not merged and removed since they were listed, as files."""
+        try:
+            return self.lake.fetched(wanted)
+        except FileNotFoundError:
+            if len(wanted) == 1:
+                return []
+            return [segment for one in wanted for segment in self._here([one])]
 
     def _seen(
         self, spec: Table, segments: Sequence[Segment], *, older: bool, named: dict[str, pa.Table]
@@ -179,13 +203,17 @@ class DuckEngine:
     ) -> tuple[str, pa.Table | None]:
         """A level as it is stored, as SQL, and the rows that this calls ``_fresh_<level>``.
 
-        ``kept`` are parts whose segments are gone.
+        ``kept`` are parts whose segments are gone, of whatever version.
         """
+        self.lake.fetched(raw(self.lake.root, rollup, level, segments))
         parts = parts_of(self.lake.root, rollup, level, segments)
         sources = []
         own = parts.stored if span is None else added_up(rollup, level, parts.stored, span)
-        if stored := (*kept, *own):
-            sources.append(f"read_parquet({_listed(stored)}, hive_partitioning = false)")
+        if own:
+            sources.append(f"read_parquet({_listed(own)}, hive_partitioning = false)")
+        if kept:
+            files = f"{_listed(kept)}, hive_partitioning = false, union_by_name = true"
+            sources.append(f"({rollup.parts_sql(f'read_parquet({files})')})")
         if parts.fresh is not None:
             sources.append(f"_fresh_{level}")
         if not sources:

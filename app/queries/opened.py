@@ -18,7 +18,8 @@ def open_engine(lake: Lake, name: EngineName = "duckdb", master: str | None = No
     UserError where Spark is missing or cannot start, or where DuckDB is given a master.
     """
     if name == "spark":
-        from steptax.app.queries.spark import SparkEngine, spark_session
+        from steptax.app.queries.spark import SparkEngine
+        from steptax.app.queries.spark_start import spark_session
 
         return SparkEngine(lake, spark_session(master))
     if master is not None:

@@ -1,29 +1,32 @@
 """Running a named query, and building roll-ups, on Apache Spark: for what outgrows one machine.
 
 Spark reads the very segments and roll-ups that DuckDB reads, and is given the same text. Rows come
-back as Arrow, never through pandas.
+back as Arrow, never through pandas. Of a lake in an object store a Spark of this machine reads the
+copies that DuckDB reads; the executors of a cluster read the store itself.
 """
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import re
-import shutil
-import sys
-import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from steptax.app.errors import UserError, install_hint
 from steptax.app.lake import Lake, Segment
+from steptax.app.lake.bucket import Bucket
+from steptax.app.lake.files import write_whole
+from steptax.app.lake.look import look_again
 from steptax.app.lake.rollups import added_up, is_rolled, lacking, roll_up, rollup_path
 from steptax.app.queries.arrays import Columns, arrays_of
 from steptax.app.queries.asked import Asked
+from steptax.app.queries.spark_start import said_by_spark
 from steptax.app.schema import Table, table
 from steptax.app.schema.rollups import LEVELS, ROLLUPS
 
@@ -44,54 +47,9 @@ _DIALECT = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
     "spark.sql.caseSensitive": "true",
 }
-#: Said once at the start, where the installation's own configuration says nothing else.
-QUIET = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
 
-
-def spark_session(master: str | None = None, settings: Mapping[str, str] = QUIET) -> SparkSession:
-    """The session of this process, started on ``master`` (none: as Spark is configured).
-
-    UserError says what is missing where Spark cannot start.
-    """
-    # It warns of pandas 3 now and again; rows go through Arrow, not through pandas.
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    try:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise UserError(
-            "PySpark is not installed", where="--engine spark", hint=install_hint("spark")
-        ) from None
-    if (master or "local").startswith("local"):
-        # Workers of this machine are this very Python, with what is installed beside it.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("steptax")
-    if master is not None:
-        builder = builder.master(master)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    try:
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("ERROR")
-    except (PySparkException, Py4JError) as error:
-        is_java = _has_java()
-        raise UserError(
-            "Spark cannot start: " + (_reason(error) if is_java else "no Java was found"),
-            where=master or "--engine spark",
-            hint="is that master there? --master spark://host:7077, yarn, local[4]"
-            if is_java
-            else "install Java 17 or newer (JAVA_HOME)",
-        ) from error
-    # Java that outlives this process looks for it in vain, and says so at length.
-    atexit.register(session.stop)
-    return session
-
-
-def _has_java() -> bool:
-    """Whether there is a Java where Spark looks for one."""
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which(os.path.join(home, "bin", "java") if home else "java") is not None
+#: Segments of a bucket whose roll-ups are on their way here at once.
+_TOGETHER = 256
 
 
 class SparkEngine:
@@ -101,9 +59,13 @@ class SparkEngine:
     one question are not those of another.
     """
 
-    def __init__(self, lake: Lake, session: SparkSession) -> None:
+    def __init__(self, lake: Lake, session: SparkSession, *, is_here: bool | None = None) -> None:
+        """``is_here``: whether executors open files of this machine; None: as the master says."""
         self.lake = lake
         self._session = session
+        if is_here is None:
+            is_here = lake.url is None or session.sparkContext.master.startswith("local")
+        self._is_here = is_here
         # It would print every error as JSON, with its stack, before we can say it in words.
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
@@ -124,7 +86,18 @@ class SparkEngine:
         **parameters: object,
     ) -> pa.Table:
         """Run query ``name``: see ``Engine``."""
-        return self.frame(Asked.of(name, job_id, first_step, last_step, parameters, jobs)).toArrow()
+        asked = Asked.of(name, job_id, first_step, last_step, parameters, jobs)
+        with self._said():
+            try:
+                return self.frame(asked).toArrow()
+            except FileNotFoundError:
+                look_again()  # one that was merged and removed since it was listed is in another
+                return self.frame(asked).toArrow()
+
+    def _said(self) -> AbstractContextManager[None]:
+        java = self._session.sparkContext._jvm
+        hadoop = "VERSION" if java is None else java.org.apache.hadoop.util.VersionInfo.getVersion()
+        return said_by_spark(self.lake.url or str(self.lake.root), str(hadoop))
 
     def frame(self, asked: Asked) -> DataFrame:
         """What is asked, not yet run: it names the files that it will read (``inputFiles``)."""
@@ -132,12 +105,11 @@ class SparkEngine:
         for setting, value in _DIALECT.items():
             session.conf.set(setting, value)
         for t in asked.query.tables:
-            self._table(
-                session, table(t), asked.segments(self.lake, t, here=False)
-            ).createOrReplaceTempView(t)
+            segments = asked.segments(self.lake, t, here=self._is_here)
+            self._table(session, table(t), segments).createOrReplaceTempView(t)
         for relation, level in asked.levels.items():
             segments = asked.rolled_segments(self.lake, level, here=False)
-            kept = asked.kept(self.lake, level, here=False)
+            kept = asked.kept(self.lake, level, here=self._is_here)
             stored = self._level(session, level, segments, kept, asked.span(relation))
             if relation == level:
                 stored.createOrReplaceTempView(f"_parts_of_{level}")
@@ -151,24 +123,37 @@ class SparkEngine:
 
         An executor sums up a segment by the code that an append runs, so that the same file comes
         out: nothing is shuffled, and no two executors work on one. They need this package. Of a
-        lake in an object store none are stored: Spark sums raw rows up when it is asked.
+        lake in an object store they fetch the segments for as long as that takes, and what they
+        make is stored beside the copies of this machine, as all roll-ups of such a lake are.
         """
         root = self.lake.root
-        if self.lake.url is not None:
-            return 0
         # A task makes every roll-up that its segment lacks, so a segment is in one alone.
         wanted = list(
             dict.fromkeys(
-                (rollup.table, path)
+                (rollup.table, segment.path)
                 for rollup in ROLLUPS
-                for path in lacking(root, rollup, self.lake.segments(rollup.table))
+                for segment in lacking(root, rollup, self.lake.segments(rollup.table))
             )
         )
         if not wanted:
             return 0
-        context = self._session.sparkContext
-        tasks = context.parallelize(wanted, len(wanted))
-        return int(tasks.map(lambda task: roll_up(root, task[0], [task[1]])).sum())
+        with self._said():
+            if self.lake.url is not None:
+                return self._roll_up_objects(self.lake.url, wanted)
+            tasks = self._session.sparkContext.parallelize(wanted, len(wanted))
+            return int(tasks.map(lambda task: roll_up(root, task[0], [task[1]])).sum())
+
+    def _roll_up_objects(self, url: str, wanted: Sequence[tuple[str, Path]]) -> int:
+        """Store the roll-ups of segments of a bucket; for how many segments one was made."""
+        count = 0
+        for begin in range(0, len(wanted), _TOGETHER):
+            part = [(name, self.lake.relative(p)) for name, p in wanted[begin : begin + _TOGETHER]]
+            tasks = self._session.sparkContext.parallelize(part, len(part))
+            for made, files in tasks.map(partial(_rolled_up, url)).collect():
+                for place, body in files.items():
+                    write_whole(self.lake.root / place, body)
+                count += made
+        return count
 
     # -- relations ---------------------------------------------------------------------------
 
@@ -206,7 +191,10 @@ class SparkEngine:
         return session.sql(f"SELECT * FROM _rows WHERE {seen.condition}")
 
     def _paths(self, segments: Sequence[Segment]) -> list[str]:
-        return spark_names(self.lake, [segment.path for segment in segments])
+        return self._names(segment.path for segment in segments)
+
+    def _names(self, paths: Iterable[Path]) -> list[str]:
+        return spark_names(paths) if self._is_here else object_names(self.lake, paths)
 
     def _level(
         self,
@@ -225,14 +213,16 @@ class SparkEngine:
         rollup = LEVELS[level]
         spec = table(rollup.table)
         stored: dict[Path, Path] = {}
-        if self.lake.seen(rollup.table) is None and self.lake.url is None:
+        if self.lake.seen(rollup.table) is None and self._is_here:
             paths = {
                 s.path: rollup_path(self.lake.root, rollup, level, s.path)
                 for s in segments
                 if is_rolled(s)
             }
             stored = {segment: path for segment, path in paths.items() if path.exists()}
-        rest = [s for s in segments if s.path not in stored]
+        rest: Sequence[Segment] = [s for s in segments if s.path not in stored]
+        if self._is_here:
+            rest = self.lake.fetched(rest)
         self._table(session, spec, rest).createOrReplaceTempView(f"_raw_{level}")
         fresh = session.sql(rollup.made_sql(level, f"_raw_{level}"))
         # Of dropped rows nobody knows any longer which may be seen.
@@ -242,8 +232,21 @@ class SparkEngine:
         whole: Sequence[Path] = list(stored.values())
         if span is not None:
             whole = added_up(rollup, level, whole, span)
-        files = session.read.parquet(*spark_names(self.lake, [*gone, *whole]))
-        return files.select(*rollup.columns).unionAll(fresh)
+        found = fresh
+        if whole:
+            files = session.read.parquet(*self._names(whole))
+            found = files.select(*rollup.columns).unionAll(found)
+        if gone:
+            # Of whatever version: they cannot be made again.
+            reader = session.read.option("mergeSchema", "true")
+            files = reader.parquet(*self._names(gone))
+            lacks = {t.name: t.type for t in rollup.totals if t.name not in files.columns}
+            columns = [
+                f"CAST(NULL AS {lacks[name]}) AS {name}" if name in lacks else name
+                for name in rollup.columns
+            ]
+            found = files.selectExpr(*columns).unionAll(found)
+        return found
 
 
 def _newest_sql(spec: Table) -> str:
@@ -259,23 +262,39 @@ def _newest_sql(spec: Table) -> str:
     return f"SELECT {columns} FROM _stored GROUP BY {keys}"
 
 
-def spark_names(lake: Lake, paths: Iterable[Path]) -> list[str]:
-    """Files of a lake as Spark names them, wildcards escaped.
+def spark_names(paths: Iterable[Path]) -> list[str]:
+    """Files of this machine, or in one folder of all, as Spark names them, wildcards escaped.
 
-    One in a folder is no path of a cluster's own file system, and one in an object store is read
-    there, not from the copy of this machine.
+    One in a folder is no path of a cluster's own file system.
     """
-    base = None if lake.url is None else f"{lake.url}/"
-    whole = (base + lake.relative(p) if base else f"file:{os.path.abspath(p)}" for p in paths)
-    return [re.sub(r"([\\\[\]{}*?])", r"\\\1", name) for name in whole]
+    return [_escaped(f"file:{os.path.abspath(path)}") for path in paths]
 
 
-def _reason(error: Exception) -> str:
-    """What Spark says, in one line: of a Java exception its message, without its stack."""
-    if "JAVA_GATEWAY_EXITED" in str(error):
-        return "its Java process ended at once, for the reason that is printed above"
-    lines = [line.strip(" :") for line in str(error).split("\n") if line.strip()]
-    return next((line for line in lines if "Exception" in line), lines[0] if lines else "unknown")
+def object_names(lake: Lake, paths: Iterable[Path]) -> list[str]:
+    """Objects of a lake's store, by where their copies would be, as Spark names them.
+
+    Hadoop has S3 under the name of its own client, S3A.
+    """
+    base = re.sub(r"^s3://", "s3a://", str(lake.url))
+    return [_escaped(f"{base}/{lake.relative(path)}") for path in paths]
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", name)
+
+
+def _rolled_up(url: str, task: tuple[str, str]) -> tuple[int, dict[str, bytes]]:
+    """Runs on an executor: how many roll-ups of a segment were made, and their files by place."""
+    name, place = task
+    with tempfile.TemporaryDirectory(prefix="steptax-") as folder:
+        root = Path(folder)
+        try:
+            Bucket(url).fetch({place: root / place})
+        except FileNotFoundError:  # merged and removed since it was listed
+            return 0, {}
+        made = roll_up(root, name, [root / place])
+        found = (root / "rollups").rglob("*.parquet")
+        return made, {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
 
 
 def _plain(value: Any) -> Any:

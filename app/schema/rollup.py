@@ -30,8 +30,12 @@ class Rollup:
     """Rows of ``table`` summed up by ``keys`` and by buckets of the whole number ``at``.
 
     ``levels`` gives each relation that queries can name the width of its buckets, in units of
-    ``at``, finest first; each width is a multiple of the one before. Raise ``version`` when the
-    meaning of a column changes: what was made before is then made again.
+    ``at``, finest first; each width is a multiple of the one before.
+
+    Raise ``version`` when a column comes, or is made in another way: what can be made of rows is
+    then made again. Sums of rows that retention dropped cannot: they are read as they were made, by
+    the names of their columns. So what comes to mean something else gets another name: a column, or
+    where its keys, its buckets or its levels become others, the roll-up.
 
     ``spans``, each a multiple of the widest level, are widths to which many parts of the finest
     level are added up once for readers of buckets as wide: a part alone has a row per key at least,
@@ -68,6 +72,12 @@ class Rollup:
         width = width or self.levels[level]
         bucket = f"{self.bucket} - {self.bucket} % {width}"
         return self._sql(bucket, {t.name: t.merged for t in self.totals}, rows)
+
+    def parts_sql(self, parts: str) -> str:
+        """SQL of ``parts``, of any version: columns that none of them has are null (DuckDB)."""
+        none = ", ".join(f"CAST(NULL AS {total.type}) AS {total.name}" for total in self.totals)
+        whole = f"SELECT * FROM {parts} UNION ALL BY NAME SELECT {none} WHERE false"
+        return f"SELECT {', '.join(self.columns)} FROM ({whole})"
 
     def _sql(self, bucket: str, totals: Mapping[str, str], rows: str) -> str:
         types = {total.name: total.type for total in self.totals}

@@ -179,8 +179,7 @@ def _shift(low: int = 0, high: int = _WORK_BITS - _FIRST_BITS) -> str:
     return f"CASE WHEN work_us < {limit} THEN {low_half} ELSE {high_half} END"
 
 
-#: A roll-up by itself, no columns more of that of steps: of steps whose rows retention dropped the
-#: columns of then are all that is left, and those of another version would not be found.
+#: A roll-up by itself, not columns more of that of steps: a step has few bins of all there are.
 STEP_BINS = Rollup(
     "step-bins",
     1,

@@ -36,6 +36,11 @@ class Workspace:
         return self.lake.root
 
     @property
+    def place(self) -> str:
+        """Where the lake lies, for people: of one in a bucket its URL, not that of its copies."""
+        return self.lake.url or str(self.root)
+
+    @property
     def key(self) -> str:
         """What tells this lake, as its reader sees it, from every other: the key of any cache."""
         return f"{self.root}\n{self.lake.scope}"
@@ -73,7 +78,7 @@ class Workspace:
         listed = ", ".join(row["job_id"] for row in jobs[:5]) or "none yet"
         raise NotFoundError(
             f"there is no job {job_id!r} in this lake",
-            where=str(self.root),
+            where=self.place,
             hint=f"steptax jobs lists them; the newest: {listed}",
         )
 

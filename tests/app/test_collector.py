@@ -628,6 +628,26 @@ def test_who_is_slow_to_shake_hands_holds_up_nobody(tmp_path: Path) -> None:
     assert len(steps_of(tmp_path / "lake")) == 1
 
 
+def test_a_collector_merges_what_it_stored_by_itself(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", create=True)
+    service = Service(lake, "127.0.0.1", 0, tokens=[TOKEN], compact_s=0.01)
+    reader = Lake(tmp_path / "lake")
+
+    def names() -> list[str]:
+        return [s.path.name for s in reader.segments("steps", "j")]
+
+    for found in running(service):
+        for seq in range(1, 10):
+            body = batch([segment([row(step=seq)])], seq)
+            assert ask(found, "POST", "/v1/batches", body)[0] == 200
+        for _ in range(6_000):
+            if any(name.startswith("part-") for name in names()):
+                break
+            time.sleep(0.01)
+        assert len(names()) < 8
+        assert steps_of(tmp_path / "lake") == [(0, seq) for seq in range(1, 10)]
+
+
 # -- the command --------------------------------------------------------------------------------
 
 

@@ -215,6 +215,28 @@ def test_many_who_ask_at_once_have_it_made_once() -> None:
     assert not kept._making
 
 
+def test_of_all_that_was_made_the_results_asked_for_last_are_kept() -> None:
+    kept: Kept[int] = Kept(2)
+    made: list[str] = []
+
+    def ask(key: str) -> None:
+        def make() -> int:
+            made.append(key)
+            return len(made)
+
+        kept.get(key, make)
+
+    for key in "abac":
+        ask(key)
+    assert made == ["a", "b", "c"]
+    for key in "acb":  # the one that was asked for longest ago went
+        ask(key)
+    assert made == ["a", "b", "c", "b"]
+    for number in range(50):
+        ask(str(number))
+    assert len(kept._found) == 2
+
+
 def test_what_could_not_be_made_is_tried_again() -> None:
     kept: Kept[int] = Kept(2)
 

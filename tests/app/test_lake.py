@@ -94,6 +94,40 @@ def test_the_same_input_twice_adds_nothing(lake: Lake) -> None:
     assert lake.row_counts()["steps"] == 40
 
 
+def test_whatever_rows_are_others_makes_another_version(lake: Lake) -> None:
+    """Also where there are as many segments, rows and bytes as before."""
+    seen = {lake.version("steps", "j")}
+
+    def is_new() -> bool:
+        version = Lake(lake.root).version("steps", "j")
+        assert lake.version("steps", "j") == version  # whoever asks, and however often
+        is_other = version not in seen
+        seen.add(version)
+        return is_other
+
+    for first in (0, 1):
+        lake.append("steps", steps("j", first, 1), source="s")
+        assert is_new()
+    assert len(lake.segments("steps", "j")) == 2
+    compact(lake, minimum=2, grace_s=0)
+    assert is_new()
+    lake.append("steps", steps("j", 2, 1), source="s")
+    assert is_new()
+    assert len(lake.segments("steps", "j")) == 2
+    # One goes, and its step comes again with other values.
+    newest = max(lake.segments("steps", "j"), key=lambda segment: segment.first)
+    newest.path.unlink()
+    lake.append("steps", steps("j", 2, 1, duration_us=2000), source="s")
+    assert [(s.first, s.rows) for s in lake.segments("steps", "j")].count((2, 4)) == 1
+    assert len(lake.segments("steps", "j")) == 2
+    assert is_new()
+    # Another job is not concerned.
+    other = lake.version("steps", "k")
+    lake.append("steps", steps("j", 3, 1), source="s")
+    assert is_new()
+    assert lake.version("steps", "k") == other
+
+
 def test_a_grown_input_adds_only_what_is_new(lake: Lake) -> None:
     ingest(lake, [Batch("steps", steps("j", 0, 10))], ingest_id="aa", source="s")
     grown = ingest(lake, [Batch("steps", steps("j", 0, 12))], ingest_id="bb", source="s")

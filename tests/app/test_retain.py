@@ -15,12 +15,14 @@ import pytest
 
 from steptax.app.compute.bill.attempt_layer import State
 from steptax.app.errors import NotFoundError
-from steptax.app.lake import Lake, rollups
+from steptax.app.lake import Lake, kept, rollups
 from steptax.app.lake.compact import compact
 from steptax.app.lake.ingest import ingest
 from steptax.app.lake.kept import dropped
-from steptax.app.lake.retain import DAY_US, due, retain
+from steptax.app.lake.retain import _TOGETHER, DAY_US, due, retain
 from steptax.app.schema import Batch
+from steptax.app.schema.rollup import Rollup
+from steptax.app.schema.rollups import ROLLUPS
 from steptax.app.views.fleet.jobs import job_bills
 from steptax.app.views.health import health_view
 from steptax.app.views.job.extent import loss_by_step, step_summary
@@ -29,6 +31,7 @@ from steptax.app.views.job.load import load_job, load_step
 from steptax.app.views.workspace import Workspace, open_workspace
 from tests.app.device_lake import START, STEPS, store_samples, store_steps
 from tests.app.fleet_lake import rows
+from tests.later_rollups import MORE, raise_version
 
 JOB = "llm"
 #: Later than all that ``device_lake`` stores.
@@ -60,6 +63,10 @@ def told(ws: Workspace) -> dict[str, Any]:
             key=lambda row: (row["rank"], row["block_step"]),
         ),
         "span": ask("history_span", job_id=JOB).to_pylist(),
+        "bins": sorted(
+            tuple(row.values())
+            for row in ask("history_bins", job_id=JOB, step_block=1, window_steps=1).to_pylist()
+        ),
         "summary": step_summary(ws, JOB).to_pylist(),
         "loss": loss_by_step(ws, JOB).to_pylist(),
         "days": ask("device_day_rows", **SPANS).to_pylist(),
@@ -87,7 +94,9 @@ def test_without_drop_it_prints_and_changes_nothing(
     assert sorted(p for p in lake.root.rglob("*") if p.is_file()) == before
     assert steptax("retain", "--days", "36500", "--drop")["going"] == []
     assert "no roll-ups" in steptax("retain", "--days", "1", "--table", "ops", fails=2)["message"]
-    assert "0 days" in steptax("retain", "--days", "0", fails=2)["message"]
+    for wrong in ("0", "-1", "nan", "inf", "1e9"):
+        assert "0 days" in steptax("retain", "--days", wrong, fails=2)["message"]
+    assert "nosuch" in steptax("retain", "--days", "1", "--job", "nosuch", fails=2)["message"]
 
 
 def test_what_was_summed_up_is_told_as_before(lake: Lake, steptax: Callable[..., Any]) -> None:
@@ -269,3 +278,98 @@ def test_what_is_damaged_does_not_keep_the_rest(
         assert said["dropped_so_far"]["steps"]["rows"] == 8 * STEPS
         assert [one.place for one in ws.lake.set_aside()] == [ws.lake.relative(segment)]
         assert ws.engine.run("history_steps", job_id=JOB).to_pylist() == before["steps"][:60]
+
+
+def reports(step: int, ranks: int = 2, start_us: int = START) -> pa.Table:
+    """What each rank of a step reported, which took a microsecond longer than the step before."""
+    told = [
+        {"job_id": JOB, "attempt": 0, "step": step, "rank": rank, "start_us": start_us,
+         "duration_us": 1000 + step, "comm_us": 100, "tokens": 7}
+        for rank in range(ranks)
+    ]  # fmt: skip
+    return rows(told)
+
+
+def test_however_many_segments_go_each_is_summed_up(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", create=True)
+    count = 2 * _TOGETHER + 1
+    for step in range(count):
+        lake.append("steps", reports(step), source="test")
+    before = open_workspace(lake.root).engine.run("history_steps", job_id=JOB).to_pylist()
+    assert [row["step"] for row in before] == list(range(count))
+    (gone,) = retain(lake, AFTER_US).dropped
+    assert (len(gone.segments), gone.rows) == (count, 2 * count)
+    after = open_workspace(lake.root).engine.run("history_steps", job_id=JOB).to_pylist()
+    assert after == before
+
+
+@pytest.mark.parametrize("is_of_lines", [False, True])
+def test_a_segment_is_as_old_as_its_newest_row(lake: Lake, is_of_lines: bool) -> None:
+    """Of a job that ran for long in one segment, as an import of its whole log is."""
+    old, new = reports(60), reports(61, start_us=AFTER_US + 5)
+    if is_of_lines:
+        made = lake.folder("steps", JOB) / "live-00001-60-61-2-abcdef01.jsonl"
+        made.write_text(
+            "".join(
+                f'{{"job_id": "{JOB}", "attempt": 0, "step": {step}, "rank": 0, "start_us": {at}, '
+                f'"duration_us": 5, "source": "r", "ingested_at_us": {START}}}\n'
+                for step, at in ((60, START), (61, AFTER_US + 5))
+            )
+        )
+        lake = Lake(lake.root)
+    else:
+        (made,) = lake.append("steps", pa.concat_tables([old, new]), source="test")
+    assert made.name not in {s.path.name for g in due(lake, AFTER_US + 5) for s in g.segments}
+    retain(lake, AFTER_US + 5)
+    assert [s.path.name for s in lake.segments("steps", JOB)] == [made.name]
+    assert {*lake.read("steps", JOB)["step"].to_pylist()} == {60, 61}
+    # A moment later it is, as a whole.
+    assert [g.newest_us for g in due(lake, AFTER_US + 6, tables=["steps"])] == [AFTER_US + 5]
+
+
+@pytest.mark.parametrize("old", ROLLUPS, ids=lambda rollup: rollup.name)
+def test_sums_of_an_older_definition_are_told_where_their_rows_are_gone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, old: Rollup
+) -> None:
+    """A release that raises a version, with a column more, does not lose what retention left."""
+    monkeypatch.setattr(rollups, "ROLLED_ROWS", 100)
+    again = lake.read("steps", JOB).drop_columns(["source", "ingested_at_us"])
+    before = told(open_workspace(lake.root))
+    retain(lake, AFTER_US)
+    raise_version(monkeypatch, old)
+    after = told(open_workspace(lake.root))
+    for row in after["days"]:
+        assert row.pop(MORE.name, None) is None  # of what was summed up before it nobody knows it
+    assert after == before
+    # Rows that come again are known still, and newer ones are told beside them, gone or not.
+    found = ingest(lake, [Batch("steps", again)], ingest_id="ab", source="again")
+    assert found.accepted.get("steps", 0) == 0
+    for step in range(STEPS, STEPS + 3):
+        lake.append("steps", reports(step), source="test")
+    store_samples(lake)
+    newer = told(open_workspace(lake.root))
+    assert newer["steps"][:STEPS] == before["steps"]
+    assert [row["row_count"] for row in newer["steps"][STEPS:]] == [2, 2, 2]
+    assert sum(row["samples"] for row in newer["days"]) == 2 * sum(
+        row["samples"] for row in before["days"]
+    )
+    retain(lake, AFTER_US)
+    assert lake.segments("steps") == lake.segments("device_samples") == []
+    # Both are there, each where it was made.
+    names = {path.name for path in (lake.root / kept.FOLDER).iterdir()}
+    assert {f"{old.name}-{old.version}", f"{old.name}-{old.version + 1}"} <= names
+    assert told(open_workspace(lake.root)) == newer
+
+
+def test_a_roll_up_of_other_buckets_has_another_name() -> None:
+    """Sums that retention left are of these keys and widths for ever: a change needs a new name."""
+    minute_us, hour_us = 60_000_000, 3_600_000_000
+    widths = {"device_minutes": minute_us, "device_hours": hour_us, "device_days": 24 * hour_us}
+    assert {r.name: (r.table, r.keys, r.at, r.bucket, dict(r.levels)) for r in ROLLUPS} == {
+        "devices": ("device_samples", ("host", "gpu_uuid"), "ts_us", "bucket_us", widths),
+        "step-totals": ("steps", ("job_id", "attempt"), "step", "step", {"step_totals": 1}),
+        "rank-windows": (
+            "steps", ("job_id", "attempt", "rank"), "step", "window_step", {"rank_windows": 256}
+        ),
+        "step-bins": ("steps", ("job_id", "attempt", "work_bin"), "step", "step", {"step_bins": 1}),
+    }  # fmt: skip

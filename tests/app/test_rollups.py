@@ -13,17 +13,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steptax.app.compute.causes import throttle
 from steptax.app.lake import Lake, rollups
 from steptax.app.lake.compact import compact
 from steptax.app.lake.ingest import ingest
+from steptax.app.lake.kept import kept_parts
+from steptax.app.lake.retain import retain
 from steptax.app.queries import DuckEngine
+from steptax.app.queries.asked import Asked
 from steptax.app.schema import Batch, table
 from steptax.app.schema import rollups as declared
-from steptax.app.schema.rollups import DAY_US, DEVICES, HOUR_US, MINUTE_US
+from steptax.app.schema.rollup import Rollup
+from steptax.app.schema.rollups import (
+    DAY_US,
+    DEVICES,
+    HOUR_US,
+    MINUTE_US,
+    RANK_WINDOWS,
+    STEP_TOTALS,
+)
 
 NOON_US = 1_746_000_000_000_000 // DAY_US * DAY_US + DAY_US // 2
 Row = dict[str, Any]
@@ -106,6 +117,12 @@ _row = st.fixed_dictionaries(
         "throttle_reasons": st.integers(0, 511),
         "ecc_corrected": st.integers(0, 2**40),
         "gpu_model": st.sampled_from(["H100"]),
+        "health": st.sampled_from(["bad", "worse"]),
+        **{name: st.integers(-40, 90).map(float) for name in ("temperature_c", "energy_j")},
+        **{
+            name: st.integers(0, 99)
+            for name in ("xid", "memory_used_bytes", "remapped_rows", "nvlink_errors")
+        },
     },
 )
 _deed = st.sampled_from(["append", "ingest", "compact", "lose", "old"])
@@ -240,7 +257,10 @@ def test_compaction_takes_the_roll_ups_along(lake: Lake) -> None:
         lake.append("device_samples", many(NOON_US + minute * MINUTE_US, 60, host="b"), source="t")
     wanted = days(lake)
     compact(lake, minimum=2, grace_s=0)
-    assert len(lake.segments("device_samples")) == 1
+    (merged,) = lake.segments("device_samples")
+    # Before anybody asked: no page waits for it, and who asks reads no raw rows.
+    assert {path.name for path in files(lake)} == {merged.path.name}
+    assert rollups.lacking(lake.root, DEVICES, [merged]) == []
     assert days(lake) == wanted
     for _ in range(3):
         lake.append("device_samples", many(NOON_US + HOUR_US, 100, host="c"), source="t")
@@ -318,3 +338,212 @@ def test_what_is_no_number_is_not_counted_in_a_file_without_nulls(lake: Lake) ->
     rows = rows.set_column(rows.column_names.index("power_w"), "power_w", power)
     lake.append("device_samples", rows, source="t")
     assert sum(row["power_mw_n"] for row in days(lake)) == rows.num_rows - 1
+
+
+@pytest.mark.parametrize(
+    ("level", "is_gone"), [*((level, False) for level in DEVICES.levels), ("device_days", True)]
+)
+def test_buckets_that_hold_the_ends_are_whole(lake: Lake, level: str, is_gone: bool) -> None:
+    """Of each half of a bucket there is a segment, or what retention left of it, of its own."""
+    width_us = DEVICES.levels[level]
+    begin_us = NOON_US // DAY_US * DAY_US
+    moments = [begin_us + k * width_us // 2 for k in range(-2, 8)]
+    for at_us in moments:
+        lake.append("device_samples", many(at_us, 1, devices=1), source="t")
+        if is_gone:
+            retain(lake, at_us + 1, tables=["device_samples"])
+    # From the end of one bucket to the beginning of the next but one.
+    span = {"first_us": begin_us + width_us - 1, "last_us": begin_us + 2 * width_us + 1}
+    asked = Asked.of("device_day_rows", None, None, None, span)
+    parts = [*asked.rolled_segments(lake, level), *asked.kept(lake, level)]
+    assert sorted(part.first for part in parts) == moments[2:8]
+    if level == "device_days":
+        found = days(lake, first_us=begin_us, last_us=begin_us + 2 * width_us + 1)
+        assert [row["samples"] for row in found] == [2, 2, 2]
+
+
+# -- roll-ups of steps, every column of them --------------------------------------------------
+
+
+def reports(rows: list[Row]) -> pa.Table:
+    """Rows of steps as connectors give them."""
+    names = {name for row in rows for name in row}
+    spec = {f.name: f.type for f in table("steps").arrow}
+    return pa.table({n: pa.array([r.get(n) for r in rows], spec[n]) for n in sorted(names)})
+
+
+def key_of(row: Row) -> tuple[str, int, int, int]:
+    return row["job_id"], row["attempt"], row["step"], row["rank"]
+
+
+def work_of(row: Row) -> int:
+    """A rank's own time before it is ready."""
+    own = {n: row.get(f"{n}_us") for n in ("comm", "compute", *_OWN)}
+    duration: int = row["duration_us"]
+    if own["comm"] is not None:
+        return duration - own["comm"]
+    if own["compute"] is None:
+        return duration
+    return sum(own[name] or 0 for name in ("compute", *_OWN))
+
+
+_OWN = ("input", "checkpoint", "h2d", "gc", "other", "collective")
+
+
+def told(rows: list[Row], column: str) -> list[Any]:
+    """Values of a column that are there."""
+    return [row[column] for row in rows if row.get(column) is not None]
+
+
+def total(values: list[Any]) -> int | None:
+    return sum(values) if values else None
+
+
+def worked(rows: list[Row]) -> Row:
+    own = [work_of(row) for row in rows]
+    return {"row_count": len(rows), "work_sum": sum(own), "work_max": max(own)}
+
+
+def step_by_hand(rows: list[Row]) -> Row:
+    """What ``STEP_TOTALS`` must be of the rows of one attempt's step."""
+    losses = [v for v in told(rows, "loss") if math.isfinite(v) and abs(v) < 9e9]
+    began = [row for row in rows if row.get("start_us") is not None]
+    return worked(rows) | {
+        "first_start_us": min(told(rows, "start_us"), default=None),
+        "newest_us": max((r["start_us"] + r["duration_us"] for r in began), default=None),
+        "stored_us": max(row["ingested_at_us"] for row in rows),
+        "duration_max": max(row["duration_us"] for row in rows),
+        "duration_us_sum": sum(row["duration_us"] for row in rows),
+        "work_max_rank": min((-work_of(row), row["rank"]) for row in rows)[1],
+        "comm_n": len(told(rows, "comm_us")),
+        "comm_us_sum": total(told(rows, "comm_us")),
+        "compute_n": len(told(rows, "compute_us")),
+        "compute_us_sum": total(told(rows, "compute_us")),
+        "input_us_sum": total(told(rows, "input_us")),
+        "loss_n": len(losses),
+        "loss_nano_sum": total([round(v * 10**9) for v in losses]),
+        "tokens_sum": total(told(rows, "tokens")),
+    }
+
+
+def window_by_hand(rows: list[Row]) -> Row:
+    """What ``RANK_WINDOWS`` must be of the rows of a rank in one window."""
+    steps = [row["step"] for row in rows]
+    return worked(rows) | {
+        "first_step": min(steps),
+        "last_step": max(steps),
+        "wait_us_sum": total(told(rows, "wait_us")),
+    }
+
+
+def of_steps_by_hand(rollup: Rollup, rows: list[Row], width: int) -> list[Row]:
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        own = (*(row[name] for name in rollup.keys), row["step"] // width * width)
+        groups[own].append(row)
+    by_hand_of = step_by_hand if rollup is STEP_TOTALS else window_by_hand
+    names = (*rollup.keys, rollup.bucket)
+    return [dict(zip(names, key, strict=True)) | by_hand_of(groups[key]) for key in sorted(groups)]
+
+
+def of_steps(lake: Lake, rollup: Rollup, width: int) -> list[Row]:
+    """The level, or a span of it, as pages get it: what is stored, what is kept, what is small."""
+    engine = DuckEngine(lake)
+    (level,) = rollup.levels
+    gone = [part.path for part in kept_parts(lake, rollup, level)]
+    span = width if width in rollup.spans else None
+    stored, fresh = engine._stored(rollup, level, lake.segments("steps"), gone, span)
+    with engine._database.cursor() as cursor:
+        if fresh is not None:
+            cursor.register(f"_fresh_{level}", fresh)
+        sql = rollup.merged_sql(level, stored, width)
+        names = ", ".join((*rollup.keys, rollup.bucket))
+        found = cursor.sql(f"SELECT * FROM ({sql}) ORDER BY {names}").to_arrow_table()
+    return found.to_pylist()  # type: ignore[no-any-return]
+
+
+_SOME_US = st.integers(0, 3) | st.integers(-5, 2**40)
+_report = st.fixed_dictionaries(
+    {
+        "job_id": st.sampled_from(["a", "b/c"]),
+        "attempt": st.integers(0, 1),
+        # Of several windows, and of several spans.
+        "step": st.sampled_from([0, 1, 255, 256, 1_023, 1_024, 1_025, 5_000]),
+        "rank": st.integers(0, 3),
+        "duration_us": _SOME_US,
+    },
+    optional={
+        "start_us": st.integers(0, 9).map(lambda k: NOON_US + k * 1_000_000),
+        **{f"{name}_us": _SOME_US | st.none() for name in ("comm", "compute", "wait", *_OWN)},
+        "tokens": st.integers(0, 2**40),
+        # Eighths, so that billionths of them are whole and nothing is rounded.
+        "loss": st.integers(-80, 800).map(lambda k: k / 8)
+        | st.sampled_from([math.nan, math.inf, -math.inf, 1e12, -0.0]),
+    },
+)
+_step_deed = st.sampled_from(["append", "append", "ingest", "again", "compact", "lose", "retain"])
+
+
+def report(step: int, rank: int, duration_us: int, loss: float, **more: Any) -> Row:
+    same = {"job_id": "a", "attempt": 0, "start_us": NOON_US, "wait_us": 3, "input_us": 2}
+    told = {"step": step, "rank": rank, "duration_us": duration_us, "loss": loss, "tokens": 5}
+    return same | told | more
+
+
+#: Two equally slow ranks of a step, in segments that each have a roll-up of their own.
+_TIED = [
+    ("append", [report(s, r, 9, 0.5 + r, comm_us=1, compute_us=1) for s in (0, 1) for r in ranks])
+    for ranks in ([1, 3], [0, 2])
+]
+
+
+@settings(max_examples=12)
+@example(deeds=[*_TIED])
+@example(deeds=[*_TIED, ("retain", []), *_TIED])
+@example(deeds=[_TIED[0], ("retain", []), _TIED[1], ("compact", []), ("again", _TIED[0][1])])
+@given(st.lists(st.tuples(_step_deed, st.lists(_report, min_size=1, max_size=12)), max_size=7))
+def test_whatever_happens_sums_of_steps_equal_what_raw_rows_give(
+    deeds: list[tuple[str, list[Row]]],
+) -> None:
+    """In every column, of one step, of a window and of a span, also of rows that are gone."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rollups, "ROLLED_ROWS", 4)
+        patch.setattr(rollups, "FEW_PARTS", 2)
+        patch.setattr("steptax.app.lake.retain._TOGETHER", 2)
+        lake = Lake(Path(folder), create=True)
+        stored: dict[tuple[str, int, int, int], Row] = {}
+        gone: set[tuple[str, int, int]] = set()
+        for number, (deed, rows) in enumerate(deeds):
+            fresh = {key_of(row): row for row in rows}
+            fresh = {key: row for key, row in fresh.items() if key not in stored}
+            if deed == "append" and fresh:
+                lake.append("steps", reports([*fresh.values()]), source="t")
+            elif deed in ("ingest", "again"):
+                # What is stored is left out by the lake, as are others of a step that is gone.
+                late = [*stored.values()] if deed == "again" else []
+                late = [{n: v for n, v in row.items() if n != "ingested_at_us"} for row in late]
+                batch = [*late, *fresh.values()]
+                ingest(
+                    lake, [Batch("steps", reports(batch))], ingest_id=f"{number:024x}", source="t"
+                )
+                fresh = {key: row for key, row in fresh.items() if key[:3] not in gone}
+            else:
+                fresh = {}
+            if deed == "compact":
+                compact(lake, minimum=2, grace_s=0)
+            elif deed == "lose":
+                _damage(lake, deed)
+            elif deed == "retain":
+                before_us = NOON_US + len(rows) * 1_000_000
+                retain(lake, before_us, tables=["steps"], grace_s=0)
+            read = {key_of(row): row for row in lake.read("steps").to_pylist()}
+            at_us = {key: read[key]["ingested_at_us"] for key in fresh}
+            stored |= {key: row | {"ingested_at_us": at_us[key]} for key, row in fresh.items()}
+            if deed == "retain":
+                gone |= {key[:3] for key in stored.keys() - read.keys()}
+                newer = {k for k, row in stored.items() if row.get("start_us", 0) >= before_us}
+                assert newer <= read.keys()
+        for rollup in (STEP_TOTALS, RANK_WINDOWS):
+            for width in (*rollup.levels.values(), *rollup.spans):
+                wanted = of_steps_by_hand(rollup, [*stored.values()], width)
+                assert of_steps(lake, rollup, width) == wanted

@@ -24,7 +24,7 @@ from steptax.app.lake.compact import compact
 from steptax.app.lake.ingest import IngestResult, ingest
 from steptax.app.lake.retain import retain
 from steptax.app.queries import DuckEngine
-from steptax.app.queries.spark import spark_names
+from steptax.app.queries.spark import object_names
 from steptax.app.schema import Batch
 from steptax.app.settings import Settings
 
@@ -421,5 +421,5 @@ def test_a_store_that_cannot_be_read_says_so(
 def test_spark_reads_the_objects_and_not_the_copies() -> None:
     lake = opened(create=True)
     (path,) = lake.append("steps", steps(0, 1), source="recorder")
-    (name,) = spark_names(lake, [path])
-    assert name == f"{URL}/tables/steps/job=j/{path.name}"
+    (name,) = object_names(lake, [path])
+    assert name == f"s3a{URL[2:]}/tables/steps/job=j/{path.name}"

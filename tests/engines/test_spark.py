@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import gc
 import importlib.util
 import math
 import os
@@ -19,16 +19,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from steptax.app.errors import UserError
+from steptax.app.errors import IntegrityError, UserError
 from steptax.app.lake import Lake, ScopedLake
 from steptax.app.lake.retain import retain
 from steptax.app.lake.rollups import is_rolled, made, rollup_path
-from steptax.app.queries import QUERIES, DuckEngine
+from steptax.app.queries import QUERIES, DuckEngine, spark_start
 from steptax.app.queries.asked import Asked
-from steptax.app.queries.spark import QUIET, SparkEngine, spark_session
+from steptax.app.queries.spark import SparkEngine
+from steptax.app.queries.spark_start import QUIET, spark_session
 from steptax.app.schema.rollups import DAY_US, ROLLUPS
 from steptax.benchmarks.product.scale_data import segments
 from tests.engines.generated_lake import BEGIN_US, generated_lake
+from tests.later_rollups import MORE, raise_version
 
 MASTER = "local-cluster[2,1,1024]"
 #: Hundreds of tiny jobs: most of their time would go into compiling what runs once.
@@ -129,7 +131,7 @@ def assert_same(spark: pa.Table, duck: pa.Table, *, ordered: bool) -> None:
         assert not wrong, f"row {place}: (Spark, DuckDB) {wrong}\n{a}\n{b}"
 
 
-def _asked(name: str) -> dict[str, Any]:
+def asked_with(name: str) -> dict[str, Any]:
     spec = QUERIES[name]
     assert {*spec.parameters} <= {*PARAMETERS, "job_id"}, "say here what it is asked with"
     given = {key: PARAMETERS[key] for key in spec.parameters if key != "job_id"}
@@ -142,7 +144,7 @@ def _asked(name: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUERIES)
 def test_spark_and_duckdb_agree_on_every_query(session: Any, lake: Lake, name: str) -> None:
-    asked = _asked(name)
+    asked = asked_with(name)
     duck = DuckEngine(lake).run(name, **asked)
     spark = SparkEngine(lake, session).run(name, **asked)
     assert duck.num_rows > 0, "the generated lake has nothing for this query"
@@ -184,7 +186,9 @@ def test_spark_sums_up_what_no_roll_up_covers(session: Any, lake: Lake, tmp_path
 
 
 @pytest.mark.slow
-def test_what_outlived_its_rows_is_told_by_both(session: Any, lake: Lake, tmp_path: Path) -> None:
+def test_what_outlived_its_rows_is_told_by_both(
+    session: Any, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = copied(lake, tmp_path)
     questions: dict[str, dict[str, Any]] = {
         "history_windows": {"job_id": "a", "step_block": 256, "window_steps": 256},
@@ -196,6 +200,13 @@ def test_what_outlived_its_rows_is_told_by_both(session: Any, lake: Lake, tmp_pa
     for name, asked in questions.items():
         duck = DuckEngine(lake).run(name, **asked)
         assert_same(duck, before[name], ordered=False)
+        assert_same(SparkEngine(lake, session).run(name, **asked), duck, ordered=False)
+    # Also by a later release, which cannot make it again.
+    raise_version(monkeypatch, *ROLLUPS)
+    for name, asked in questions.items():
+        duck = DuckEngine(lake).run(name, **asked)
+        held = [column for column in duck.column_names if column != MORE.name]
+        assert_same(duck.select(held), before[name], ordered=False)
         assert_same(SparkEngine(lake, session).run(name, **asked), duck, ordered=False)
 
 
@@ -250,28 +261,121 @@ def test_what_is_missing_is_said(
     assert "--engine spark" in steptax("rollup", "--master", "local[2]", fails=2)["hint"]
 
 
-@pytest.mark.parametrize(("home", "said"), [(None, "master"), ("nowhere", "install Java")])
+#: What Java wrote for a master that is none, of Spark 4.3.
+_ENDED = """WARNING: Using incubator modules: jdk.incubator.vector
+Exception in thread "main" org.apache.spark.SparkException: Master must start with spark or local
+\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)
+"""
+
+
+# PySpark leaves the pipe to its Java process open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("home", "said"), [("there", "Master must start with spark or local"), ("nowhere", "no Java")]
+)
 def test_why_spark_cannot_start_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str | None, said: str
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    home: str,
+    said: str,
 ) -> None:
     """Its Java process ends in the same way for a wrong master as where there is no Java."""
-    sql = pytest.importorskip("pyspark.sql")
-    errors = importlib.import_module("pyspark.errors")
-    if home is None:
-        java = tmp_path / "bin" / "java"
-        java.parent.mkdir()
-        java.touch(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / (home or "")))
-
-    def ended(*_: object) -> None:
-        raise errors.PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
-
-    monkeypatch.setattr(sql.SparkSession.Builder, "getOrCreate", ended)
-    with pytest.raises(UserError, match="Spark cannot start") as error:
+    spark = pytest.importorskip("pyspark")
+    if home == "there":
+        java = tmp_path / home / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        java.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{_ENDED}END\nexit 1\n")
+        java.chmod(0o755)
+    monkeypatch.delenv("STEPTAX_DEBUG", raising=False)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / home))
+    for name in ("_gateway", "_jvm", "_active_spark_context"):
+        monkeypatch.setattr(spark.SparkContext, name, None)
+    with pytest.raises(UserError) as error:
         spark_session("foo://x")
     assert error.value.where == "foo://x"
-    assert said in (error.value.hint or "")
-    assert ("no Java" in error.value.message) is (home is not None)
+    assert error.value.message == f"Spark cannot start: {said}" + " was found" * (home != "there")
+    assert ("install Java" if home == "nowhere" else "master") in str(error.value.hint)
+    assert capfd.readouterr().err == ""
+    del error
+    gc.collect()
+
+
+def test_a_master_that_does_not_answer_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, steptax: Callable[..., Any]
+) -> None:
+    """Java, which takes a minute to find that out, is not started."""
+    pytest.importorskip("pyspark")
+    Lake(tmp_path / "lake", create=True)
+    monkeypatch.setattr(spark_start, "_start_java", lambda _: pytest.fail("Java was started"))
+    master = "spark://127.0.0.1:1,localhost:1"
+    for command in (("rollup",), ("query", "job_list")):
+        error = steptax(*command, "--engine", "spark", "--master", master, fails=2)
+        assert (error["kind"], error["where"]) == ("UserError", master)
+        assert (
+            "no Spark master answers at 127.0.0.1:1: Connection refused; localhost:1"
+            in (error["message"])
+        )
+
+
+_LOST = """An error occurred while calling o59.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed
+\tat org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:1)
+Caused by: java.util.concurrent.ExecutionException: wrapped
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+Caused by: java.net.ConnectException: Connection refused
+\t... 20 more
+"""
+_WORKER = """An error occurred while calling z:PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.3 in stage 0.0:
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "worker.py", line 1, in main
+ModuleNotFoundError: No module named 'steptax'
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handle(PythonRunner.scala:1)
+"""
+_STOPPED = "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."
+_KILLED = (
+    "ERROR StandaloneSchedulerBackend: Application has been killed. "
+    "Reason: All masters are unresponsive! Giving up.\n"
+    "26/11/30 ERROR SparkContext: Error initializing SparkContext.\n"
+    "java.lang.NullPointerException: null\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "log", "reason"),
+    [
+        (_LOST, "", "Connection refused"),
+        (_WORKER, "", "ModuleNotFoundError: No module named 'steptax'"),
+        (_STOPPED, _KILLED, "All masters are unresponsive! Giving up."),
+        (
+            "An error occurred while calling None.JavaSparkContext.\n"
+            ": org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'\n\tat X",
+            "WARN NativeCodeLoader: Unable to load\n",
+            "Could not parse Master URL: 'local[x]'",
+        ),
+        ("[JAVA_GATEWAY_EXITED] Java gateway process exited", "", "[JAVA_GATEWAY_EXITED]"),
+    ],
+)
+def test_the_true_reason_is_found_among_stacks(said: str, log: str, reason: str) -> None:
+    found = spark_start._reason(said, log)
+    assert found.startswith(reason)
+    assert "\n" not in found
+
+
+@pytest.mark.slow
+def test_an_error_of_executors_is_said_without_a_stack(
+    session: Any, lake: Lake, tmp_path: Path
+) -> None:
+    lake = copied(lake, tmp_path)
+    damaged = next(s for s in lake.segments("link_probes", "a") if s.is_parquet)
+    damaged.path.write_bytes(b"PAR1 but no more")
+    with pytest.raises(IntegrityError, match="Spark cannot answer: ") as error:
+        SparkEngine(lake, session).run("link_rows", job_id="a")
+    assert error.value.where == str(lake.root)
+    assert len(error.value.message) < 400
+    assert "\n" not in error.value.message
 
 
 def test_queries_are_listed_and_wrong_ones_refused(

@@ -95,7 +95,7 @@ def _nothing(ws: Workspace, job_id: str) -> NotFoundError:
     listed = f"they are there for {', '.join(known[:5])}" if known else "they are there for no job"
     return NotFoundError(
         f"there are no collectives of job {job_id!r} in this lake",
-        where=str(ws.root),
+        where=ws.place,
         hint=f"{listed}; import some: steptax ingest flight-recorder FOLDER --job {job_id}",
     )
 

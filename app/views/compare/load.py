@@ -146,7 +146,7 @@ def _inside(steps: Ints, part: Part) -> Flags:
 def _no_steps(ws: Workspace, part: Part, first: int, last: int) -> NotFoundError:
     return NotFoundError(
         f"job {part.job_id!r} has no steps there",
-        where=f"{part.text} in {ws.root}",
+        where=f"{part.text} in {ws.place}",
         hint=f"it has steps {first:,} to {last:,}",
     )
 

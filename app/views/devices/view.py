@@ -62,7 +62,7 @@ def devices_view(ws: Workspace, job_id: str, *, last_steps: int | None = None) -
     if not places:
         raise NotFoundError(
             f"of the ranks of job {job_id!r} there is no record, so none has a device",
-            where=str(ws.root),
+            where=ws.place,
             hint="import steps with columns host and gpu_uuid, or record with steptax",
         )
     window_us, basis = job_window(ws, job, last_steps)
@@ -159,6 +159,6 @@ def job_window(ws: Workspace, job: dict[str, Any], last_steps: int | None) -> tu
         return (int(start), int(end)), "the job, as its record has it"
     raise NotFoundError(
         f"when job {job_id!r} ran is not known, so no sample can be of it",
-        where=str(ws.root),
+        where=ws.place,
         hint="import steps that have start times, or the job's record: steptax ingest sacct FILE",
     )

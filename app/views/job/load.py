@@ -53,7 +53,7 @@ def load_job(ws: Workspace, job: dict[str, Any], *, last_steps: int | None) -> L
         if not ws.lake.segments("steps", job_id):
             raise NotFoundError(
                 f"job {job_id!r} has no raw rows of steps any more: {gone.sentence}",
-                where=str(ws.root),
+                where=ws.place,
                 hint="its whole history is told from them",
             )
         return _from_what_is_left(ws, job, places, span, last_steps, gone.sentence)
@@ -66,7 +66,7 @@ def load_job(ws: Workspace, job: dict[str, Any], *, last_steps: int | None) -> L
     for one in together(found):
         raise NotFoundError(
             f"job {job_id!r} has no steps that can be read: {one.sentence}",
-            where=str(ws.root),
+            where=ws.place,
             hint=one.hint(ws.lake),
         )
     aside = [one for one in ws.lake.set_aside() if one.place.startswith(f"{folder}/")]
@@ -75,12 +75,12 @@ def load_job(ws: Workspace, job: dict[str, Any], *, last_steps: int | None) -> L
             f"job {job_id!r} has no steps that can be read: {aside[0].place} is damaged and set "
             f"aside ({aside[0].reason})"
             + (f", and {len(aside) - 1:,} more" if len(aside) > 1 else ""),
-            where=str(ws.root),
+            where=ws.place,
             hint="put it back from a backup, or ingest its input again: steptax doctor",
         )
     raise NotFoundError(
         f"job {job_id!r} has no steps",
-        where=str(ws.root),
+        where=ws.place,
         hint=f"import per-rank steps: steptax ingest steps FILE --job {job_id}",
     )
 
@@ -227,7 +227,7 @@ def load_step(ws: Workspace, job_id: str, step: int) -> LoadedJob:
             told = f": {gone.sentence}" if gone and gone.first <= step <= gone.last else ""
             raise NotFoundError(
                 f"job {job_id!r} has no {'raw rows of ' if told else ''}step {step}{told}",
-                where=str(ws.root),
+                where=ws.place,
                 hint="choose a step of the window that is shown",
             )
         columns = {

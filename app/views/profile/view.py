@@ -64,7 +64,7 @@ def profile_job(ws: Workspace, job_id: str) -> ProfileView:
     if not any(len(work.device) for work in works):
         raise NotFoundError(
             f"no operations of a device are stored of job {job_id!r}",
-            where=str(ws.root),
+            where=ws.place,
             hint=f"import profiler traces: steptax ingest kineto FILES --job {job_id}",
         )
     return _view(job_id, [_profile(work, False, KERNEL_WAIT_NS) for work in works], False)
