@@ -34,9 +34,12 @@ DAMAGE = "tests/connectors/test_mutations.py"
 DAMAGED_INPUTS = "600"
 #: Folders whose tests run by themselves, the longest first, and in how many parts; all others run
 #: by themselves too, after these. Short parts, so that none is left alone at the end.
-LONG = {"browser": 1, "app": 6, "pages": 2, "connectors": 2}
+LONG = {"browser": 1, "engines": 1, "app": 6, "pages": 2, "connectors": 2}
 #: Folders of few and short tests, for which to start is most of the work.
 SHORT = ("docs", "hardware", "integrations", "whatif")
+#: A job that runs on this machine and is told what slows it: what else runs here slows it too, so
+#: nothing does.
+ALONE = ("tests/browser/test_demo_live.py",)
 #: Many tests wait for something to happen, so three keep two cores busy; more would disturb those
 #: that watch a live page. Damaged inputs and types wait for nobody and nobody waits for them: they
 #: run beside these, with what time is left over.
@@ -57,7 +60,9 @@ def main(arguments: list[str]) -> int:
     if not in_parts:
         return _step("tests", [*PYTEST, *arguments])
     aside = {name: STEPS[name] for name in SLOW_STEPS}
-    return _beside(_parts(), aside | {"damaged inputs": [*PYTEST, "--durations=8", DAMAGE]})
+    aside["damaged inputs"] = [*PYTEST, "--durations=8", DAMAGE]
+    beside = _beside(_parts(), aside)
+    return beside or _step("tests that run alone", [*PYTEST, "--durations=8", *ALONE])
 
 
 def _keep_bytecode() -> None:
@@ -82,7 +87,7 @@ def _parts() -> dict[str, list[str]]:
         files = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests" / name).glob("test_*.py"))
         for part in range(number):
             title = f"tests/{name}" + (f" ({part + 1} of {number})" if number > 1 else "")
-            parts[title] = [f for f in files[part::number] if f != DAMAGE]
+            parts[title] = [f for f in files[part::number] if f not in (DAMAGE, *ALONE)]
     short = [f"tests/{name}" for name in folders if name in SHORT]
     rest = [[f"tests/{name}"] for name in folders if name not in (*LONG, *SHORT)]
     return parts | {" ".join(part): part for part in (*rest, short)}
