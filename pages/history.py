@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from steptax.app.charts.heatmap import columns_note, fit, heat_figure
+from steptax.app.charts.heatmap import columns_note, fit, heat_figure, heat_note
 from steptax.app.charts.job_tables import heat_table, history_table, series_table
 from steptax.app.charts.series import step_figure
 from steptax.app.charts.style import PAGE_BYTES
@@ -36,6 +36,8 @@ def draw(job_id: str, *, is_live: bool) -> None:
                 lambda: heat_table(view.heat, unit),
                 alt=f"Heat map of excess work over the whole job. {view.sentence}",
             )
+            if note := heat_note(heat):
+                st.caption(note)
         with right:
             parts.rows("history_ranks", history_table(view), height=360)
             parts.download("history_ranks", lambda: history_table(view))
