@@ -44,7 +44,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 
 from steptax.app.lake import Lake
 from steptax.app.queries import DuckEngine
@@ -52,7 +52,7 @@ from steptax.app.serve import free_port, server_command, wait_until_healthy
 from steptax.benchmarks.product.collector import CollectorProcess, start_node, wait_for_nodes
 from steptax.benchmarks.product.collector_node import JOB, Plan
 from steptax.benchmarks.product.process import cpu_s, resident_mib
-from steptax.benchmarks.product.sessions import ask
+from steptax.benchmarks.product.sessions import ask, connected
 
 READ_S = 0.25
 WEIGH_S = 10.0
@@ -230,12 +230,7 @@ async def _watch_page(url: str, until_s: float, seen: Seen) -> None:
         return told
 
     socket: ClientConnection
-    async with connect(
-        url.replace("http", "ws", 1) + "/_stcore/stream",
-        origin=url,  # type: ignore[arg-type]
-        subprotocols=["streamlit"],  # type: ignore[list-item]
-        max_size=None,
-    ) as socket:
+    async with connected(url) as socket:
         periods_s = await look(socket, None)
         while "window" not in shown and time.monotonic() < until_s:  # nothing recorded yet
             await asyncio.sleep(2.0)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from websockets.asyncio.client import connect
 
 from steptax.app.serve import free_port, server_command, wait_until_healthy
 from steptax.benchmarks.product.process import peak_mib
-from steptax.benchmarks.product.sessions import ask
+from steptax.benchmarks.product.sessions import ask, connected
 
 #: Pages that are about the job, or about all of them: the first one has no name.
 PAGES = ("job", "", "fleet", "whatif", "compare", "health")
@@ -61,12 +60,7 @@ async def _all(url: str, job: str, errors: list[str]) -> dict[str, float]:
             if element.WhichOneof("type") == "exception":
                 errors.append(element.exception.message[:200])
 
-    async with connect(
-        url.replace("http", "ws", 1) + "/_stcore/stream",
-        origin=url,  # type: ignore[arg-type]
-        subprotocols=["streamlit"],  # type: ignore[list-item]
-        max_size=None,
-    ) as socket:
+    async with connected(url) as socket:
         for page in PAGES:
             begin = time.perf_counter()
             await ask(socket, page, job, None, read)

@@ -81,15 +81,14 @@ class Session:
     """One browser tab."""
 
     def __init__(self, url: str, number: int, measured: Measured) -> None:
-        self._url = url.replace("http", "ws", 1) + "/_stcore/stream"
-        self._origin = url
+        self._url = url
         self._number = number
         self._measured = measured
 
     async def run(self, until_s: float) -> None:
         """Open pages and refresh them until ``until_s`` of the monotonic clock."""
         try:
-            async with self._connected() as socket:
+            async with connected(self._url) as socket:
                 self._measured.held += 1
                 visit = self._number
                 while time.monotonic() < until_s:
@@ -102,17 +101,9 @@ class Session:
 
     async def each_page(self) -> None:
         """Ask for each kind of page once."""
-        async with self._connected() as socket:
+        async with connected(self._url) as socket:
             for page in dict.fromkeys(PAGES):
                 await self._ask(socket, page, None, self._measured.answers_s)
-
-    def _connected(self) -> connect:
-        return connect(
-            self._url,
-            origin=self._origin,  # type: ignore[arg-type]
-            subprotocols=["streamlit"],  # type: ignore[list-item]
-            max_size=None,
-        )
 
     async def _visit(self, socket: ClientConnection, page: str, leave_s: float) -> None:
         fragments = await self._ask(socket, page, None, self._measured.answers_s)
@@ -142,6 +133,16 @@ class Session:
         fragments = await ask(socket, page, JOB, fragment, read)
         times_s.append(time.monotonic() - begin_s)
         return fragments
+
+
+def connected(url: str) -> connect:
+    """A browser's connection to the page server at ``url``."""
+    return connect(
+        url.replace("http", "ws", 1) + "/_stcore/stream",
+        origin=url,  # type: ignore[arg-type]
+        subprotocols=["streamlit"],  # type: ignore[list-item]
+        max_size=None,
+    )
 
 
 async def ask(

@@ -22,7 +22,10 @@ from steptax.app.queries.spark import SparkEngine
 from steptax.app.queries.spark_start import QUIET, spark_session
 from steptax.benchmarks.product.scale_data import segments
 from tests.engines.generated_lake import generated_lake
+from tests.engines.test_object_storage import server
 from tests.engines.test_spark import MASTER, SMALL, asked_with, assert_same
+
+__all__ = ["server"]
 
 BUCKET = "steptax-spark"
 URL = f"s3://{BUCKET}/a/lake"
@@ -39,19 +42,12 @@ MOUNTED = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """An S3 server on the loopback interface, with an empty bucket: what its clients are told."""
-    for module in ("moto", "s3fs", "flask"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed (pip install '.[dev]')")
+def environment(server: str) -> Iterator[dict[str, str]]:
+    """An empty bucket on the server: what its clients are told."""
     import s3fs
-    from moto.server import ThreadedMotoServer
 
-    running = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
     told = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ENDPOINT_URL": server,
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -64,7 +60,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
         s3fs.S3FileSystem(use_listings_cache=False).mkdir(BUCKET)
         yield told
         s3fs.S3FileSystem.clear_instance_cache()
-    running.stop()
 
 
 @pytest.fixture(scope="module")
