@@ -156,6 +156,10 @@ def format_moment(timestamp_us: int | None) -> str:
     return datetime.fromtimestamp(timestamp_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+#: By this much shares that are all of it may add up to less than one, in binary.
+_NOISE_RATIO = 1e-9
+
+
 class _Scale:
     """How numbers of one size and unit are written, so that a value and its bounds agree."""
 
@@ -229,7 +233,8 @@ class _Scale:
             if value < 0:
                 return f"about {self.before}0{self.after}"
             return f"<{self.before}{smallest:.{self.decimals}f}{self.after}"
-        if self.is_share and value < 1 and round(value * self.factor, self.decimals) >= self.factor:
+        rounded = round(value * self.factor, self.decimals)
+        if self.is_share and value < 1 - _NOISE_RATIO and rounded >= self.factor:
             return f">{self.factor - smallest:.{self.decimals}f}{self.after}"
         body = self.digits(value)
         if body.startswith(MINUS):
