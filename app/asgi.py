@@ -140,4 +140,5 @@ app = st.App(
         Middleware(Shell, own=("/healthz", "/metrics")),
     ],
     lifespan=_lifespan,
+    secrets={"auth": _secret["auth"]} if _secret else None,
 )

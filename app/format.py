@@ -156,8 +156,9 @@ def format_moment(timestamp_us: int | None) -> str:
     return datetime.fromtimestamp(timestamp_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-#: By this much shares that are all of it may add up to less than one, in binary.
-_NOISE_RATIO = 1e-9
+#: By this much shares that are all of it may add up to less than one, in binary. A chance of
+#: 1 - 4e-11 is not noise: it is no certainty.
+_NOISE_RATIO = 1e-12
 
 
 class _Scale:

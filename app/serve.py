@@ -44,6 +44,9 @@ _OPTIONS = {
     "server.maxMessageSize": str(HEARD_MB),
     "server.maxWidgetStateSize": str(HEARD_MB),
     "logger.level": "warning",
+    # The server hands over the login's secrets as they were when it began. What watches a file of
+    # them reads it while it is written, keeps what it found, and lets nobody in from then on.
+    "secrets.files": str(ENTRY.parent / "no-such-secrets.toml"),
     # Whom it names is found out by asking a service on the internet, which then knows of us.
     "logger.hideWelcomeMessage": "true",
     # Widgets are bound to the URL, which sets them before they are drawn, and have defaults too.
@@ -51,20 +54,15 @@ _OPTIONS = {
 }
 
 
-def server_flags(host: str, port: int, access: Path | None = None) -> list[str]:
-    """Flags of ``streamlit run`` for a server that listens on ``host`` and ``port``.
-
-    ``access`` is the file with the login and the rules; its values are on no command line.
-    """
+def server_flags(host: str, port: int) -> list[str]:
+    """Flags of ``streamlit run`` for a server that listens on ``host`` and ``port``."""
     options = _OPTIONS | {"server.address": host, "server.port": str(port)} | theme_options()
-    if access is not None:
-        options["secrets.files"] = str(access.resolve())
     return [part for name, value in options.items() for part in (f"--{name}", value)]
 
 
-def server_command(host: str, port: int, access: Path | None = None) -> list[str]:
+def server_command(host: str, port: int) -> list[str]:
     """The command line that serves the pages on ``host`` and ``port``."""
-    flags = server_flags(host, port, access)
+    flags = server_flags(host, port)
     return [sys.executable, "-m", "streamlit", "run", str(ENTRY), *flags]
 
 

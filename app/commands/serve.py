@@ -106,6 +106,6 @@ def serve_command(
         }
         is_known = access is not None or host not in _HERE
         used = port_for(port, host, is_known=is_known)
-        with dashboard_at(host, used, environment, access) as (process, url):
+        with dashboard_at(host, used, environment) as (process, url):
             console.print(f"Steptax is at {url} (Ctrl-C stops it)")
             watch_over(process, url)

@@ -62,11 +62,11 @@ def environment_of(root: Path, price: Decimal | None, note: str | None) -> dict[
 
 @contextlib.contextmanager
 def dashboard_at(
-    host: str, port: int, environment: dict[str, str], access: Path | None = None
+    host: str, port: int, environment: dict[str, str]
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A running dashboard; it ends with this block, however that ends, and with this process."""
     process = subprocess.Popen(
-        server_command(host, port, access),
+        server_command(host, port),
         env=environment | {TIED: "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

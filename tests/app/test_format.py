@@ -79,6 +79,7 @@ def test_full_keeps_what_compact_drops(value: float, unit: str, text: str) -> No
         (0.9994, "ratio", "99.9 %"),
         (0.99951, "ratio", ">99.9 %"),
         (0.999999, "ratio", ">99.9 %"),
+        (1 - 4e-11, "ratio", ">99.9 %"),
         (sum([0.1] * 10), "ratio", "100.0 %"),
         (1.0004, "ratio", "100.0 %"),
         (1.474, "x", "1.47×"),

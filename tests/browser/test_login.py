@@ -115,7 +115,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         }
         with log.open("wb") as handle:
             process = subprocess.Popen(
-                server_command("127.0.0.1", port, access),
+                server_command("127.0.0.1", port),
                 env=environment,
                 stdout=subprocess.DEVNULL,
                 stderr=handle,
@@ -274,13 +274,21 @@ def test_files_go_by_the_rules_as_they_are(served: Served) -> None:
         short = "\n[access]\nsession_hours = 1\n"
         served.access.write_text(before.replace(GRANTS, short + GRANTS))
         assert (get("ada"), get("ada", 7200)) == (404, 401)
+        # Seen half written by whatever watches the file, and whole at the same moment.
+        served.access.write_text("")
+        written_ns = served.access.stat().st_mtime_ns
+        time.sleep(1)
+        assert (get("ada"), get("boss")) == (403, 403)
+        served.access.write_text(before)
+        os.utime(served.access, ns=(written_ns, written_ns))
+        assert (get("nora"), get("ada")) == (403, 404)
         served.access.write_text("broken")
         assert (get("ada"), get("boss")) == (403, 403)
     finally:
         served.access.write_text(before)
     assert (get("nora"), get("ada")) == (403, 404)
     told = [line for line in served.log.read_text().splitlines() if "until the rules" in line]
-    assert len(told) == 1
+    assert len(told) == 2
 
 
 PAGES = ("", "job", "fleet", "compare", "whatif", "procurement", "reference", "health")
