@@ -31,7 +31,7 @@ SLOW_STEPS = ("types", "import contracts")
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 DAMAGE = "tests/connectors/test_mutations.py"
 #: Damaged inputs of each connector in the whole check; a run of that test alone makes more.
-DAMAGED_INPUTS = "200"
+DAMAGED_INPUTS = "400"
 #: Folders whose tests run by themselves, the longest first, and in how many parts; all others run
 #: by themselves too, after these. Short parts, so that none is left alone at the end.
 LONG = {"browser": 1, "engines": 1, "app": 6, "pages": 2, "connectors": 2}
