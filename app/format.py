@@ -35,6 +35,8 @@ DASH = "\N{EN DASH}"
 #: 100,000, where ``$41,200`` reads better than ``$41.2k``.
 _LETTERS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 _SPELLED_BELOW = 1e5
+#: Units of what comes in whole ones, as it is counted: ``19 steps``. Expected ones have fractions.
+_COUNTED = frozenset({"steps", "failures", "ranks", "nodes", "events"})
 
 
 def format_measure(measure: Measure, *, full: bool = False) -> str:
@@ -50,6 +52,9 @@ def format_value(value: float | None, unit: str, *, full: bool = False) -> str:
     """``value`` in a readable size of ``unit``; with ``full``, also the digits rounded away."""
     if value is None:
         return UNKNOWN
+    if unit in _COUNTED and float(value).is_integer() and abs(value) < _SPELLED_BELOW:
+        text = count_text(abs(round(value)), unit.removesuffix("s"))
+        return f"{MINUS}{text}" if value < 0 else text
     return _Scale.of(value, unit, full=full).text(value)
 
 

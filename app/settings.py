@@ -6,10 +6,12 @@ import os
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from steptax.app.errors import UserError
 
 
 class Settings(BaseSettings):
@@ -48,6 +50,19 @@ class Settings(BaseSettings):
     bill_rules: Path | None = Field(
         default=None, description="TOML file: tags, resources and rates by which bills are divided"
     )
+
+    def __init__(self, **values: Any) -> None:
+        """Read the environment; raises UserError that names the variable which cannot be used."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = f"STEPTAX_{'_'.join(map(str, first['loc'])).upper()}"
+            raise UserError(
+                f"{first['msg']}, found {str(first['input'])[:80]!r}",
+                where=f"the environment, {name}",
+                hint=f"set it to another value, or unset {name}",
+            ) from None
 
     @property
     def lake_place(self) -> str:

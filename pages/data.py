@@ -126,7 +126,14 @@ def job(selection: Selection, job_id: str) -> JobView:
     return _job_views.get(
         (ws.key, job_id, selection.last_steps, price, note),
         "-".join((ws.version(job_id), neighbours_version(ws, job_id), price_version(ws))),
-        lambda: job_view(ws, job_id, price=price, price_note=note, last_steps=selection.last_steps),
+        lambda: job_view(
+            ws,
+            job_id,
+            price=price,
+            price_note=note,
+            last_steps=selection.last_steps,
+            with_quiet=True,
+        ),
     )
 
 
@@ -147,11 +154,13 @@ def newest(selection: Selection, job_id: str) -> NewestStep:
 def timeline(view: JobView, step: int, ranks: tuple[int, ...]) -> StepTimeline:
     """One step of the job of ``view``."""
     ws = workspace()
-    job_id = view.header.job_id
+    job_id, culprits = view.header.job_id, view.card.culprit_ranks
     return _timelines.get(
-        (ws.key, job_id, step, ranks),
+        (ws.key, job_id, step, ranks, culprits),
         view.version,
-        lambda: step_timeline(ws, job_id, step, ranks=ranks, limit=TIMELINE_RANKS),
+        lambda: step_timeline(
+            ws, job_id, step, ranks=ranks, culprits=culprits, limit=TIMELINE_RANKS
+        ),
     )
 
 
@@ -247,12 +256,15 @@ def devices(job_id: str, last_steps: int | None, *, is_live: bool) -> DevicesVie
     )
 
 
-def quiet(job_id: str, last_steps: int | None, *, is_live: bool) -> QuietFailures:
+def quiet(selection: Selection, job_id: str, *, is_live: bool) -> QuietFailures:
     """The quiet failures of a job; with ``is_live`` they may be ``QUIET_EVERY_S`` old.
 
-    NotFoundError for a job without steps.
+    Of a job that is over its view has them. NotFoundError for a job without steps.
     """
-    ws = workspace()
+    found = None if is_live else job(selection, job_id).quiet
+    if found is not None:
+        return found
+    ws, last_steps = workspace(), selection.last_steps
     version = f"live {_clock(QUIET_EVERY_S)}" if is_live else ws.version(job_id)
     return _quiets.get(
         (ws.key, job_id, last_steps),

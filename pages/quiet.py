@@ -13,7 +13,7 @@ def draw(job_id: str, *, is_live: bool) -> None:
     """One sentence and one table; nothing for a job without steps."""
     with frame.guarded("quiet_problem"):
         try:
-            view = data.quiet(job_id, state.read().last_steps, is_live=is_live)
+            view = data.quiet(state.read(), job_id, is_live=is_live)
         except NotFoundError:
             return
         parts.section("Quiet failures")

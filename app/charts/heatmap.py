@@ -87,7 +87,7 @@ def columns_note(heat: HeatMap, block_steps: int) -> str:
     widths = [last - first + 1 for first, last in inner]
     least, most = min(widths), max(widths)
     width = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-    note = f"a column is {width} steps"
+    note = f"a column is {width} {'step' if most == 1 else 'steps'}"
     if most > block_steps:
         note += f", of whose blocks of {block_steps:,} the largest mean is drawn"
     if len(heat.rank_edges) - 1 < len(heat.ranks):

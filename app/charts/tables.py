@@ -185,7 +185,7 @@ def total_text(value: float, unit: str) -> str:
     What is counted has no tenths: ``58 jobs``.
     """
     if unit in _COUNTED:
-        return f"{value:,.0f} {unit}"
+        return f"{value:,.0f} {unit.removesuffix('s') if round(value) == 1 else unit}"
     return format_exact(value, unit) if abs(value) >= _LARGE_SUM else format_value(value, unit)
 
 

@@ -39,7 +39,12 @@ _LOOK = {
     "transfer": (SKY, "."),
 }
 
-_PARTS = {"last to arrive": "last", "chosen": "chosen", "median": "median"}
+_PARTS = {
+    "last to arrive": "last",
+    "culprit": "culprit",
+    "chosen": "chosen",
+    "median": "median",
+}
 
 _TITLES = {
     "h2d": "host-to-device copy",

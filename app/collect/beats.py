@@ -21,6 +21,8 @@ _FORGET_S = 3_600.0
 #: Ranks whose heartbeats are held, of all jobs.
 _MOST = 1_000_000
 _TEXT_CHARACTERS = 1_000
+#: A heartbeat from further ahead of this machine's clock gives way to the next one that comes.
+_AHEAD_US = 60_000_000
 
 
 def read_beat(given: Any) -> tuple[str, dict[str, Any]]:
@@ -53,6 +55,8 @@ class Beats(threading.Thread):
         self._heard_s: dict[str, float] = {}
         self._changed: set[str] = set()
         self._guard = threading.Lock()
+        self.refused = 0
+        """Heartbeats that had not the shape of one, since the collector was started."""
         self._ended = threading.Event()
 
     @property
@@ -62,7 +66,12 @@ class Beats(threading.Thread):
             return sum(map(len, self._jobs.values()))
 
     def take(self, found: list[tuple[str, dict[str, Any]]]) -> None:
-        """Keep what is newer than what is there."""
+        """Keep what is newer than what is there.
+
+        What is there may come from a clock that was ahead and has been set right since: no rank
+        falls silent until the time that such a clock told.
+        """
+        ahead_us = time.time_ns() // 1000 + _AHEAD_US
         with self._guard:
             room = _MOST - sum(map(len, self._jobs.values()))
             for job_id, beat in found:
@@ -72,11 +81,18 @@ class Beats(threading.Thread):
                 known = ranks.get(rank)
                 if known is None:
                     room -= 1
-                if (known is None and room < 0) or (known and known["ts_us"] > beat["ts_us"]):
+                if known is None and room < 0:
+                    continue
+                if known and beat["ts_us"] < known["ts_us"] < ahead_us:
                     continue
                 ranks[rank] = beat
                 self._changed.add(job_id)
                 self._heard_s[job_id] = time.monotonic()
+
+    def count_refused(self, count: int) -> None:
+        """Note that ``count`` heartbeats were none."""
+        with self._guard:
+            self.refused += count
 
     def close(self) -> None:
         """Write what changed, and stop."""
@@ -120,3 +136,7 @@ class Beats(threading.Thread):
                 temporary.replace(path)
             except OSError as error:
                 logger.warning("heartbeats of %s were not written: %s", job, error)
+                # The last one of a rank that has ended is followed by no other.
+                with self._guard:
+                    if job in self._jobs:
+                        self._changed.add(job)

@@ -1,7 +1,8 @@
 """Group commits: rows of many batches become segments, once, however often we are killed.
 
     <lake>/collect/lock         held by the one collector of the lake
-    <lake>/collect/state.json   {"marks": {stream: [seq, day]}, "moves": [[temporary, final], ...]}
+    <lake>/collect/state.json   {"marks": {stream: [seq, day]}, "holes": {stream: [[first, last]]},
+                                 "moves": [[temporary, final], ...]}
 
 A commit writes the segments under temporary names and forces them to the disk, replaces the state
 by one that names them and the batches that are in them, and then renames the segments. The replaced
@@ -21,6 +22,7 @@ import orjson
 import pyarrow as pa
 
 from steptax.app.collect.intake import Intake
+from steptax.app.collect.marks import Mark, read_marks, write_marks
 from steptax.app.errors import IntegrityError, UserError
 from steptax.app.lake import Lake
 from steptax.app.lake.files import fsync_folder, write_whole
@@ -51,7 +53,7 @@ class CommitStore:
                 hint="send to that one, or stop it first",
             ) from None
         self._state = self._folder / "state.json"
-        self._marks: dict[str, tuple[int, int]] = {}
+        self._marks: dict[str, Mark] = {}
         self._unfinished: list[tuple[str, str]] = []
         try:
             self._recover()
@@ -65,7 +67,7 @@ class CommitStore:
 
     def is_stored(self, stream: str, seq: int) -> bool:
         """True when this batch has been stored before."""
-        return seq <= self._marks.get(stream, (0, 0))[0]
+        return self._marks.get(stream, Mark()).holds(seq)
 
     def commit(self, intakes: Sequence[Intake]) -> int:
         """Store all of them, visible when this returns; returns how many rows were added.
@@ -79,17 +81,18 @@ class CommitStore:
         today = int(time.time()) // _DAY_S
         rows: dict[tuple[str, str | None], list[pa.Table]] = {}
         for intake in intakes:
-            if intake.seq <= marks.get(intake.stream, (0, 0))[0]:
+            mark = marks.get(intake.stream, Mark())
+            if mark.holds(intake.seq):
                 continue
             if intake.stream:
-                marks[intake.stream] = (intake.seq, today)
+                marks[intake.stream] = mark.with_batch(intake.seq, today)
             for (name, job_id), parts in intake.rows.items():
                 job = job_id if table(name).by_job else None
                 rows.setdefault((name, job), []).extend(parts)
             if intake.rejects:
                 rows.setdefault(("rejects", None), []).append(_reject_rows(intake))
         moves = self._stage_all(rows)
-        fresh = {s: mark for s, mark in marks.items() if mark[1] > today - _FORGET_DAYS}
+        fresh = {s: mark for s, mark in marks.items() if mark.day > today - _FORGET_DAYS}
         self._write_state(fresh, moves)
         self._marks = fresh
         self._unfinished = moves
@@ -119,10 +122,8 @@ class CommitStore:
         write_parquet(temporary, spec, merged)
         return self._lake.relative(temporary), self._lake.relative(final)
 
-    def _write_state(
-        self, marks: dict[str, tuple[int, int]], moves: Sequence[tuple[str, str]]
-    ) -> None:
-        write_whole(self._state, orjson.dumps({"marks": marks, "moves": moves}))
+    def _write_state(self, marks: dict[str, Mark], moves: Sequence[tuple[str, str]]) -> None:
+        write_whole(self._state, orjson.dumps({**write_marks(marks), "moves": moves}))
 
     def _finish(self) -> None:
         """Make what the state names visible; what is visible already stays."""
@@ -141,13 +142,11 @@ class CommitStore:
     def _recover(self) -> None:
         try:
             state = orjson.loads(self._state.read_bytes())
-            self._marks = {
-                str(stream): (int(seq), int(day)) for stream, (seq, day) in state["marks"].items()
-            }
+            self._marks = read_marks(state)
             self._unfinished = [(str(a), str(b)) for a, b in state["moves"]]
         except FileNotFoundError:
             pass
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             # Going on without it would store repeats twice.
             raise IntegrityError(
                 f"the collector's state cannot be read: {error}",
@@ -172,5 +171,6 @@ def _reject_rows(intake: Intake) -> pa.Table:
             "source_row": pa.array([r.row for r in rejects], pa.int64()),
         }
     )
-    source = f"collect:{intake.host}/{intake.stream}-{intake.seq}"
+    batch = f"/{intake.stream}-{intake.seq}" if intake.stream else ""
+    source = f"collect:{intake.host}{batch}"
     return stamp(spec, rows, source, time.time_ns() // 1000)

@@ -43,6 +43,8 @@ BEATS_BYTES = 8 * 2**20
 #: Of a body that will not be read, so much is taken off the wire for the answer to arrive.
 _DRAINED_BYTES = 1 << 20
 RETRY_S = 2
+#: Heartbeats of a request that are named when they are refused.
+_REFUSED_TOLD = 20
 HOSTS = Hosts()
 
 
@@ -132,6 +134,7 @@ class Collector(ThreadingHTTPServer):
         return {
             "uptime_s": round(time.monotonic() - self.started_s, 1),
             "ranks_heard": self.beats.ranks,
+            "beats_refused": self.beats.refused,
             "waiting_bytes": self.committer.waiting_bytes,
             **asdict(counts),
         }
@@ -207,12 +210,25 @@ class Handler(BaseHTTPRequestHandler):
                 given = orjson.loads(inflate(body, BEATS_BYTES))
             if not isinstance(given, dict) or not isinstance(given.get("beats"), list):
                 raise ValueError('expected {"beats": [...]}')
-            beats = [read_beat(beat) for beat in given["beats"]]
         except ValueError as error:
             self._answer(400, {"ok": False, "error": f"heartbeats: {error}"})
             return
+        # One rank that tells nonsense must not silence the others of its node.
+        beats: list[tuple[str, dict[str, Any]]] = []
+        refused: list[dict[str, Any]] = []
+        for place, beat in enumerate(given["beats"]):
+            try:
+                beats.append(read_beat(beat))
+            except ValueError as error:
+                refused.append({"beat": place, "reason": str(error)})
         self.server.beats.take(beats)
-        self._answer(200, {"ok": True, "taken": len(beats)})
+        self.server.beats.count_refused(len(refused))
+        if refused and not beats:
+            reason = f"heartbeats: none could be read; the first: {refused[0]['reason']}"
+            self._answer(400, {"ok": False, "error": reason, "refused": refused[:_REFUSED_TOLD]})
+            return
+        said = {"ok": True, "taken": len(beats), "refused": refused[:_REFUSED_TOLD]}
+        self._answer(200, said)
 
     def _keep_reject(self, reason: str, body: bytes) -> None:
         reject = Reject("unknown", f"batch: {reason}", raw=repr(body[:100])[:500])
@@ -241,18 +257,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes | None:
         """The body, or None after an answer that says why it is not read."""
-        length = self.headers.get("Content-Length", "")
-        if self.headers.get("Transfer-Encoding") is not None or not length.isdecimal():
+        length = self._length()
+        if self.headers.get("Transfer-Encoding") is not None or length is None:
             self._refuse(411, "expected a Content-Length")
             return None
         if self.headers.get("Content-Encoding", "gzip").lower() not in ("gzip", "identity"):
             self._refuse(415, "expected gzip or no encoding")
             return None
-        if int(length) > BODY_BYTES:
+        if length > BODY_BYTES:
             self._refuse(413, f"expected at most {BODY_BYTES:,} bytes")
             return None
-        body = self.rfile.read(int(length))
-        if len(body) < int(length):
+        body = self.rfile.read(length)
+        if len(body) < length:
             self.close_connection = True
             return None
         return body
@@ -260,10 +276,18 @@ class Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: int, reason: str) -> None:
         """Answer without having read the body."""
         self.close_connection = True
-        length = self.headers.get("Content-Length", "0")
-        if length.isdecimal() and 0 < int(length) <= _DRAINED_BYTES:
-            self.rfile.read(int(length))
+        length = self._length() or 0
+        if 0 < length <= _DRAINED_BYTES:
+            self.rfile.read(length)
         self._answer(status, {"ok": False, "error": reason})
+
+    def _length(self) -> int | None:
+        """Bytes of the body as the head states them; None where it states none."""
+        stated = self.headers.get("Content-Length", "")
+        if not (stated.isascii() and stated.isdecimal()):
+            return None
+        # Python reads no number of thousands of digits; none of twenty is small enough either.
+        return int(stated.lstrip("0")[:20] or "0")
 
     def _put_off(self, reason: str) -> None:
         self._answer(503, {"ok": False, "error": reason}, {"Retry-After": str(RETRY_S)})

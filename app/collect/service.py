@@ -30,13 +30,18 @@ def read_tokens(path: Path) -> list[str]:
     """
     lines = [line.strip() for line in read_secret_file(path).splitlines()]
     tokens = [line for line in lines if line and not line.startswith("#")]
-    if not tokens or any(" " in token or not token.isascii() for token in tokens):
+    if not tokens or not all(map(is_token, tokens)):
         raise UserError(
             "expected a token in a line, of printable ASCII without spaces",
             where=f"--token-file {path}",
             hint="for example: openssl rand -hex 32 > token; chmod 600 token",
         )
     return tokens
+
+
+def is_token(text: str) -> bool:
+    """True when a header can carry ``text`` as a token."""
+    return bool(text) and all("!" <= character <= "~" for character in text)
 
 
 class Service:

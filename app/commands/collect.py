@@ -133,9 +133,15 @@ def forward_command(
 
 def _tokens(path: Path | None) -> list[str]:
     """The tokens of the file, or of the environment, or none."""
-    from steptax.app.collect.service import read_tokens
+    from steptax.app.collect.service import is_token, read_tokens
 
     if path is not None:
         return read_tokens(path)
     value = os.environ.get("STEPTAX_TOKEN", "").strip()
+    if value and not is_token(value):
+        raise UserError(
+            "expected a token of printable ASCII without spaces",
+            where="the environment, STEPTAX_TOKEN",
+            hint='for example: export STEPTAX_TOKEN="$(openssl rand -hex 32)"',
+        )
     return [value] if value else []

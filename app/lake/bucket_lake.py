@@ -31,7 +31,7 @@ from steptax.app.errors import NotFoundError
 from steptax.app.lake.bucket import Bucket
 from steptax.app.lake.bucket_commits import BucketCommits
 from steptax.app.lake.commits import Commit
-from steptax.app.lake.copies import Copies, limit_bytes
+from steptax.app.lake.copies import KEPT_S, Copies, limit_bytes
 from steptax.app.lake.files import write_whole
 from steptax.app.lake.heartbeats import is_of_beats, newest_beats
 from steptax.app.lake.lake import FOLDED_FORMAT, FORMAT, Lake
@@ -129,7 +129,7 @@ class BucketLake(Lake):
         self.commits = commits
         self._remote = BucketListing(self.bucket, copies, commits, fresh_s)
         self._listing = self._remote
-        self._copies = Copies(copies, self._is_stored)
+        self._copies = Copies(copies, self._is_stored, self._is_merged)
         limit_bytes()  # says now what is wrong with it
 
     def _marker(self) -> bytes | None:
@@ -158,6 +158,14 @@ class BucketLake(Lake):
             return True
         commit = commits.get(told.commit_id)
         return commit is not None and place in commit.added
+
+    def _is_merged(self, place: str) -> bool:
+        """Whether the segment of that name was merged or dropped, longer ago than it is read."""
+        _, replaced = self.commits.state()
+        if place not in replaced:
+            return False
+        commit = replaced.get(place)  # None: it was folded, and is older than that
+        return commit is None or commit.created_us < (time.time() - KEPT_S) * 1e6
 
     def footers(self, segments: Iterable[Segment]) -> dict[Path, pq.FileMetaData]:
         """What the ends of Parquet segments say of them, of those without a copy read alone."""

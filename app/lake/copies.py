@@ -5,6 +5,9 @@ else half of what the disk had without them. Beyond that those go that were used
 one of the last quarter of an hour: whoever has just asked for it may not have opened it yet. Who
 has a file open reads on when it is removed, and who asks for it later has it fetched again.
 
+Whoever merges segments removes them from the store, and their roll-ups on its own machine. On the
+others these go here, and so does what a process that was killed had fetched in part.
+
 When a copy was used is the time of its file, so that all processes of the machine know it.
 """
 
@@ -18,11 +21,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from steptax.app.errors import UserError
+from steptax.app.lake.rollups import forget
 
 #: What was used since then stays, however much it is.
 KEPT_S = 900.0
 #: Use is noted, and room made, no more often than this by one process.
 NOTED_S = 60.0
+#: What was fetched in part and not written to for so long has no writer any more.
+UNFINISHED_S = 86_400.0
 #: Folders of a lake that hold copies: of segments, and of sums that outlived theirs.
 FOLDERS = ("tables", "kept")
 #: Copies whose use one process has in mind.
@@ -34,12 +40,19 @@ class Copies:
     """The copies below ``root``; safe to share between threads and processes.
 
     ``is_stored`` says of the name of a file, relative to ``root``, whether the store has it: what
-    was written here and is on its way there is no copy yet.
+    was written here and is on its way there is no copy yet. ``is_merged`` says whether it is of a
+    segment that another took the place of, longer ago than anybody reads it.
     """
 
-    def __init__(self, root: Path, is_stored: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        is_stored: Callable[[str], bool],
+        is_merged: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self._root = root
         self._is_stored = is_stored
+        self._is_merged = is_merged
         self._noted_s: dict[Path, float] = {}
         self._room_made_s = -NOTED_S
 
@@ -60,6 +73,7 @@ class Copies:
         if now_s - self._room_made_s < NOTED_S:
             return 0
         self._room_made_s = now_s
+        self._clear()
         there = sorted(self._there())
         held_bytes = sum(size for _, size, _ in there)
         limit_bytes = self._limit_bytes(held_bytes)
@@ -70,10 +84,29 @@ class Copies:
             if not self._is_stored(path.relative_to(self._root).as_posix()):
                 continue
             with contextlib.suppress(OSError):  # another process removed it, or it is another's
+                # To look at all of them takes seconds: one may have been asked for since.
+                if path.stat().st_mtime >= before_s:
+                    continue
                 path.unlink()
                 count += 1
                 held_bytes -= size
         return count
+
+    def _clear(self) -> None:
+        """Remove what nobody reads any more, however much room there is."""
+        for level in (self._root / "rollups").glob("*/*"):
+            for place, _, names in os.walk(level):
+                for path in (Path(place, name) for name in names):
+                    segment = "tables" / path.relative_to(level)
+                    if self._is_merged(segment.as_posix()):
+                        with contextlib.suppress(OSError):
+                            path.unlink(missing_ok=True)  # also one of an older version
+                            forget(self._root, segment.parts[1], self._root / segment)
+        before_s = time.time() - UNFINISHED_S
+        for used_s, _, path in self._there():
+            if used_s < before_s and path.name.startswith(".") and path.suffix == ".tmp":
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
     def _there(self) -> Iterator[tuple[float, int, Path]]:
         """When each file was used, how large it is, and where it lies."""

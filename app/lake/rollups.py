@@ -126,7 +126,8 @@ def roll_up(root: Path, name: str, segments: Iterable[Path]) -> int:
     """Store the roll-ups that ``segments`` of table ``name`` lack; how many segments got one.
 
     Never raises for a disk that is full or cannot be written: rows are stored without their
-    roll-up, which readers then make for themselves.
+    roll-up, which readers then make for themselves. Nor for values whose sum nothing holds: one job
+    with such would stop what is done for all, as merging is. Who asks for it is told.
     """
     count = 0
     with contextlib.ExitStack() as opened:
@@ -135,7 +136,8 @@ def roll_up(root: Path, name: str, segments: Iterable[Path]) -> int:
             paths = {level: rollup_path(root, rollup, level, segment) for level in rollup.levels}
             if all(path.exists() for path in paths.values()):
                 continue
-            with contextlib.suppress(OSError):  # also where it was merged and removed meanwhile
+            # OSError also where it was merged and removed meanwhile.
+            with contextlib.suppress(OSError, duckdb.DataError):
                 if pq.read_metadata(segment).num_rows < ROLLED_ROWS:
                     continue
                 connection = connection or opened.enter_context(_database())

@@ -26,7 +26,7 @@ from steptax.app.lake.look import look_again
 from steptax.app.lake.rollups import added_up, is_rolled, lacking, roll_up, rollup_path
 from steptax.app.queries.arrays import Columns, arrays_of
 from steptax.app.queries.asked import Asked
-from steptax.app.queries.spark_start import said_by_spark
+from steptax.app.queries.spark_start import is_of_a_gone_file, said_by_spark
 from steptax.app.schema import Table, table
 from steptax.app.schema.rollups import LEVELS, ROLLUPS
 
@@ -90,9 +90,11 @@ class SparkEngine:
         with self._said():
             try:
                 return self.frame(asked).toArrow()
-            except FileNotFoundError:
-                look_again()  # one that was merged and removed since it was listed is in another
-                return self.frame(asked).toArrow()
+            except Exception as error:
+                if not is_of_a_gone_file(error):
+                    raise
+            look_again()  # one that was merged and removed since it was listed is in another
+            return self.frame(asked).toArrow()
 
     def _said(self) -> AbstractContextManager[None]:
         java = self._session.sparkContext._jvm

@@ -43,6 +43,9 @@ _NO_FILES = re.compile(
     r'No FileSystem for scheme "?(?P<scheme>\w+)|[Cc]lass (?P<java>[\w.$]*FileSystem) not found'
 )
 
+#: What Java, and Spark as it plans and as it runs, say of a file that is not there.
+_GONE = re.compile(r"FileNotFoundException|FILE_NOT_EXIST|PATH_NOT_FOUND")
+
 
 def spark_session(master: str | None = None, settings: Mapping[str, str] = QUIET) -> SparkSession:
     """The session of this process, started on ``master`` (none: as Spark is configured).
@@ -107,6 +110,11 @@ def said_by_spark(where: str, hadoop: str) -> Iterator[None]:
         raise IntegrityError(
             f"Spark cannot answer: {_reason(str(error), '')}", where=where, hint=_LOG_HINT
         ) from error
+
+
+def is_of_a_gone_file(error: Exception) -> bool:
+    """Whether ``error``, of Python or of Spark, says that a file is not there."""
+    return isinstance(error, FileNotFoundError) or _GONE.search(str(error)) is not None
 
 
 def _no_files(where: str, named: str, hadoop: str) -> UserError:

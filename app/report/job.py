@@ -24,7 +24,7 @@ from steptax.app.views.devices.text import coverage, lines, verdict
 from steptax.app.views.devices.view import devices_view
 from steptax.app.views.job.causes import FINDINGS_TITLE, finding_details
 from steptax.app.views.job.models import JobView
-from steptax.app.views.job.quiet_failures import quiet_failures
+from steptax.app.views.job.quiet_failures import QuietFailures, quiet_failures
 from steptax.app.views.job.view import job_view
 from steptax.app.views.models import Bill, Price
 from steptax.app.views.trace.view import open_trace, trace_view
@@ -63,7 +63,7 @@ def job_report(
     link = job_link(base_url, job_id, price=price, last_steps=last_steps)
     if job_id not in ws.job_ids_with_steps():
         return _without_steps(ws, job_id, price, base_url, now)
-    view = job_view(ws, job_id, price=price, last_steps=last_steps)
+    view = job_view(ws, job_id, price=price, last_steps=last_steps, with_quiet=True)
     sections = [
         Section("card", "Straggler card", _card(view)),
         _findings(view),
@@ -79,7 +79,7 @@ def job_report(
         _bill(view.bill),
         Section("ranks", "Ranks", ranks_table(view), rows=PRINTED_RANKS),
         _what_if(ws, job_id, view.price),
-        _quiet(ws, job_id, last_steps),
+        _quiet(view.quiet or quiet_failures(ws, job_id, last_steps=last_steps)),
         _devices(ws, job_id, last_steps),
     ]
     start_us, end_us = view.header.start_us, view.header.end_us
@@ -147,8 +147,7 @@ def _what_if(ws: Workspace, job_id: str, price: Price) -> Section:
     )
 
 
-def _quiet(ws: Workspace, job_id: str, last_steps: int | None) -> Section:
-    view = quiet_failures(ws, job_id, last_steps=last_steps)
+def _quiet(view: QuietFailures) -> Section:
     return Section(
         "quiet",
         "Quiet failures",

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+#: Samples of a device in the widest bucket, a day, at 1.5 a second.
+SPREAD_ROWS = 1 << 17
+
 
 @dataclass(frozen=True)
 class Total:
@@ -95,9 +98,10 @@ def counted(name: str, what: str, doc: str, unit: str = "samples") -> Total:
 def spread(column: str, name: str, scale: int, unit: str, doc: str) -> tuple[Total, ...]:
     """Number, sum, least and greatest of ``column``, as whole multiples of 1 / ``scale``.
 
-    What is no number (NaN, infinite) counts as missing.
+    What is no number (NaN, infinite) counts as missing, and what is beyond any device: a counter
+    that a fault set to its end, in all samples of a day, would be more than 64 bits hold.
     """
-    whole = fixed(column, scale)
+    whole = fixed(column, scale, SPREAD_ROWS)
     return (
         Total(f"{name}_n", f"count({whole})", f"sum({name}_n)", f"samples with {doc}", "samples"),
         Total(f"{name}_sum", f"sum({whole})", f"sum({name}_sum)", f"sum of {doc}", unit),
@@ -108,7 +112,7 @@ def spread(column: str, name: str, scale: int, unit: str, doc: str) -> tuple[Tot
 
 def moment_of_greatest(column: str, name: str, scale: int, at: str, doc: str) -> Total:
     """When ``spread``'s greatest value was, the first time."""
-    whole, out = fixed(column, scale), f"{name}_max_at_us"
+    whole, out = fixed(column, scale, SPREAD_ROWS), f"{name}_max_at_us"
     return Total(
         out,
         f"min_by({at}, (-{whole}, {at})) FILTER (WHERE {whole} IS NOT NULL)",
@@ -132,11 +136,13 @@ def histogram(column: str, name: str, scale: int, edges: tuple[int, ...], doc: s
     return bins
 
 
-def fixed(column: str, scale: int) -> str:
+def fixed(column: str, scale: int, rows: int = 1) -> str:
     """SQL of ``column`` as a whole number of 1 / ``scale``; null where it is no number.
+
+    Null as well where ``rows`` of it, added up, would be more than 64 bits hold.
 
     The comparison, which NaN fails on both engines, is not for the cast: DuckDB 2.0.1 takes a
     ``TRY_CAST`` of a Parquet column without nulls to have none either, and counts every row.
     """
     whole = f"TRY_CAST(round({column} * {scale}) AS BIGINT)"
-    return f"CASE WHEN abs({column}) < {9.0e18 / scale:.1e} THEN {whole} END"
+    return f"CASE WHEN abs({column}) < {9.0e18 / scale / rows:.1e} THEN {whole} END"

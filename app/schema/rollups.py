@@ -29,7 +29,7 @@ def _counter(column: str, doc: str, unit: str) -> tuple[Total, ...]:
 
 DEVICES = Rollup(
     "devices",
-    3,
+    4,
     "device_samples",
     ("host", "gpu_uuid"),
     "ts_us",
@@ -96,9 +96,16 @@ _WORK = (
     Total("work_max", f"max({_WORK_US})", "max(work_max)", "longest work", "us"),
 )
 
+#: A sum of losses is of two whole numbers. Of the billionths of one exploded loss (1e8) a sum over
+#: a hundred ranks would be more than 64 bits hold.
+_LOW_BITS = 32
+#: More tokens than that no rank has in a step: they are not known.
+_TOKEN_BITS = 43
+_LOSS_NANO = fixed("loss", _BILLION)
+
 STEP_TOTALS = Rollup(
     "step-totals",
-    2,
+    3,
     "steps",
     ("job_id", "attempt"),
     "step",
@@ -123,16 +130,28 @@ STEP_TOTALS = Rollup(
         Total("compute_n", "count(compute_us)", "sum(compute_n)", "reports with compute", "rows"),
         _sum("compute_us", "compute"),
         _sum("input_us", "waiting for data"),
-        Total(
-            "loss_n", f"count({fixed('loss', _BILLION)})", "sum(loss_n)", "finite losses", "rows"
-        ),
+        Total("loss_n", f"count({_LOSS_NANO})", "sum(loss_n)", "finite losses", "rows"),
+        # Of version 2 this is the whole sum, and the next is null: together they are right for it.
         Total(
             "loss_nano_sum",
-            f"sum({fixed('loss', _BILLION)})",
+            f"sum({_LOSS_NANO} & {(1 << _LOW_BITS) - 1})",
             "sum(loss_nano_sum)",
-            "sum of losses in billionths",
+            f"sum of losses in billionths, of each the low {_LOW_BITS} bits",
         ),
-        Total("tokens_sum", "sum(tokens)", "sum(tokens_sum)", "tokens", "tokens"),
+        Total(
+            "loss_high_sum",
+            f"sum({_LOSS_NANO} >> {_LOW_BITS})",
+            "sum(loss_high_sum)",
+            f"sum of losses in 2^{_LOW_BITS} billionths, rounded down",
+        ),
+        # A job of a million ranks cannot add up to more than 64 bits hold.
+        Total(
+            "tokens_sum",
+            f"sum(tokens) FILTER (WHERE tokens < {1 << _TOKEN_BITS})",
+            "sum(tokens_sum)",
+            "tokens",
+            "tokens",
+        ),
     ),
 )
 

@@ -27,6 +27,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -107,7 +108,10 @@ class CollectorProcess:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        # In a session of its own: Ctrl-C is for the benchmark, which ends it and takes its figures.
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.DEVNULL, start_new_session=True
+        )
         while True:
             try:
                 with urllib.request.urlopen(f"{self.url}/health", timeout=5):
@@ -177,17 +181,24 @@ def run(plan: Plan, folder: Path) -> Outcome:
     watch.start()
     environment = {**os.environ, "STEPTAX_TOKEN": token.read_text()}
     begin_s = time.monotonic()
-    nodes = [start_node(plan, n, collector.url, folder, environment) for n in range(plan.nodes)]
-    length_s = plan.steps * plan.step_s
-    outages: list[tuple[float, float]] = []
-    for kill in range(plan.kills):
-        time.sleep(max(0.0, begin_s + length_s * (kill + 1) / (plan.kills + 1) - time.monotonic()))
-        killed_s = time.time()
-        collector.end(signal.SIGKILL)
-        time.sleep(plan.outage_s)
-        collector.start()
-        outages.append((killed_s - BEFORE_S, time.time() + AFTER_S))
-    said, cpu_s, peak_mib = wait_for_nodes(nodes)
+    nodes: list[subprocess.Popen[str]] = []
+    try:
+        for place in range(plan.nodes):
+            nodes.append(start_node(plan, place, collector.url, folder, environment))
+        length_s = plan.steps * plan.step_s
+        outages: list[tuple[float, float]] = []
+        for kill in range(plan.kills):
+            time.sleep(
+                max(0.0, begin_s + length_s * (kill + 1) / (plan.kills + 1) - time.monotonic())
+            )
+            killed_s = time.time()
+            collector.end(signal.SIGKILL)
+            time.sleep(plan.outage_s)
+            collector.start()
+            outages.append((killed_s - BEFORE_S, time.time() + AFTER_S))
+        said, cpu_s, peak_mib = wait_for_nodes(nodes)
+    finally:
+        end_nodes(nodes)
     _send_what_waits(plan, collector.url, folder, environment)
     wall_s = time.monotonic() - begin_s
     collector.end(signal.SIGTERM)
@@ -265,6 +276,14 @@ def start_node(
         text=True,
         env=environment,
     )
+
+
+def end_nodes(nodes: Sequence[subprocess.Popen[str]]) -> None:
+    """Stop those that are still at work: a recorder takes no Ctrl-C for the end of its job."""
+    for process in nodes:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 def wait_for_nodes(nodes: list[subprocess.Popen[str]]) -> tuple[list[dict[str, Any]], float, float]:

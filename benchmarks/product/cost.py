@@ -27,7 +27,7 @@ from steptax.app.schema.rollups import ROLLUPS, SPAN_STEPS, WINDOW_STEPS
 from steptax.app.views.job.history import block_of
 from steptax.app.views.job.load import MAX_ROWS
 from steptax.app.views.job.shape import drawn_columns
-from steptax.benchmarks.product import kineto
+from steptax.benchmarks.product import flags, kineto
 from steptax.benchmarks.product.scale_data import EPOCH_US, JOB, segments
 from steptax.connectors.base import Options
 
@@ -250,8 +250,8 @@ def _marked(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Print the sizes and the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--gpus", type=int, nargs="*", default=list(GPUS))
-    parser.add_argument("--step-s", type=float, default=STEP_S)
+    parser.add_argument("--gpus", type=flags.count, nargs="+", default=list(GPUS))
+    parser.add_argument("--step-s", type=flags.amount, default=STEP_S)
     parser.add_argument("--requests", action="store_true", help="count those of a store too")
     asked = parser.parse_args(arguments)
     small, sizes = measured(SMALL_RANKS), measured(RANKS)

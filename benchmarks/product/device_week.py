@@ -35,6 +35,7 @@ from steptax.app.lake.ingest import ingest
 from steptax.app.queries import DuckEngine
 from steptax.app.schema import Batch
 from steptax.app.schema.rollups import DAY_US
+from steptax.benchmarks.product import flags
 
 #: A Monday, 00:00 UTC.
 BEGIN_S = 1_745_798_400
@@ -299,10 +300,10 @@ def _peak_mib() -> float:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--devices", type=int, default=1024)
-    parser.add_argument("--days", type=float, default=0.1)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--collectors", type=int, default=1, help="days ingested at once")
+    parser.add_argument("--devices", type=flags.count, default=1024)
+    parser.add_argument("--days", type=flags.amount, default=0.1)
+    parser.add_argument("--seed", type=flags.whole, default=1)
+    parser.add_argument("--collectors", type=flags.count, default=1, help="days ingested at once")
     parser.add_argument("--lake", type=Path, help="keep the lake here; else it is deleted")
     parser.add_argument("--answer", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()

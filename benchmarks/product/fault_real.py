@@ -21,6 +21,7 @@ from steptax.app.demo.job import DemoJob
 from steptax.app.views.job.causes import build_diagnosis
 from steptax.app.views.job.load import load_job
 from steptax.app.views.workspace import open_workspace
+from steptax.benchmarks.product import flags
 
 #: What the records can tell: extra computing has no signal of its own here, so none may be named.
 CAUSES = {"sequence": "sequence", "gc": "gc", "input": "input_loader", "compute": None}
@@ -84,8 +85,8 @@ def outcome_of(lake: Path, injected: str, steps: int, step_ms: int) -> Outcome:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run every kind, print, and store where asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--step-ms", type=int, default=80, help="length of a healthy step")
+    parser.add_argument("--steps", type=flags.count, default=150)
+    parser.add_argument("--step-ms", type=flags.count, default=80, help="length of a healthy step")
     parser.add_argument("--only", choices=STRAGGLERS, help="one kind alone")
     parser.add_argument("--out", type=Path, help="write the outcomes there as JSON")
     given = parser.parse_args(arguments)

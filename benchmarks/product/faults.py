@@ -19,6 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from steptax.benchmarks.product import flags
 from steptax.benchmarks.product.fault_detectors import DETECTORS, NAME_CAUSES, Found, matrix_of
 from steptax.benchmarks.product.fault_jobs import make_job
 from steptax.benchmarks.product.fault_model import Noise, Plan
@@ -192,10 +193,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, and store where asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--small", action="store_true", help="a few seconds; no score to quote")
-    parser.add_argument("--seed", type=int, default=1, help="which jobs are made")
-    parser.add_argument("--times", type=int, default=1, help="that many seeds, from there on")
+    parser.add_argument("--seed", type=flags.whole, default=1, help="which jobs are made")
+    parser.add_argument(
+        "--times", type=flags.count, default=1, help="that many seeds, from there on"
+    )
     parser.add_argument("--out", type=Path, help="write the score there as JSON")
-    parser.add_argument("--processes", type=int, default=1, help="that many at a time")
+    parser.add_argument("--processes", type=flags.count, default=1, help="that many at a time")
     given = parser.parse_args(arguments)
     setting = SMALL if given.small else FULL
     seeds = range(given.seed, given.seed + max(1, given.times))

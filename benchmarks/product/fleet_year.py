@@ -31,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from steptax.app.lake import Lake
+from steptax.benchmarks.product import flags
 from steptax.benchmarks.product.device_week import _empty_caches, _peak_mib
 
 #: 2025-11-01, 00:00 UTC.
@@ -323,10 +324,12 @@ def _asked(root: Path, page: str) -> dict[str, Any]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=50_000)
-    parser.add_argument("--told", type=int, default=1_000, help="jobs with ranks and events")
-    parser.add_argument("--steps", type=int, default=100, help="of them, those with steps")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=flags.count, default=50_000)
+    parser.add_argument(
+        "--told", type=flags.whole, default=1_000, help="jobs with ranks and events"
+    )
+    parser.add_argument("--steps", type=flags.whole, default=100, help="of them, those with steps")
+    parser.add_argument("--seed", type=flags.whole, default=1)
     parser.add_argument("--lake", type=Path, help="keep the lake here; else it is deleted")
     parser.add_argument("--answer", choices=("executive", "fleet"), help=argparse.SUPPRESS)
     parser.add_argument("--billed", action="store_true", help="with a provider's bill")

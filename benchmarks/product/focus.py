@@ -29,6 +29,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from steptax.benchmarks.product import flags
+
 HOUR_US = 3_600_000_000
 #: Decimal places of the money in the file.
 PLACES = 10
@@ -344,9 +346,9 @@ def measure(month: Month, folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=Month.rows)
-    parser.add_argument("--hosts", type=int, default=Month.hosts)
-    parser.add_argument("--seed", type=int, default=Month.seed)
+    parser.add_argument("--rows", type=flags.count, default=Month.rows)
+    parser.add_argument("--hosts", type=flags.count, default=Month.hosts)
+    parser.add_argument("--seed", type=flags.whole, default=Month.seed)
     parser.add_argument("--write", type=Path, help="only write the bill to this .csv or .parquet")
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--divide", help=argparse.SUPPRESS)

@@ -25,6 +25,7 @@ import pyarrow.csv as pc
 from steptax.app.errors import SteptaxError
 from steptax.app.ingest import ingest_file
 from steptax.app.lake import Lake
+from steptax.benchmarks.product import flags
 from steptax.benchmarks.product.kineto import large
 from steptax.benchmarks.product.process import of_its_own, peak_mib
 from steptax.benchmarks.product.scale_data import EPOCH_US, JOB, SEGMENT_STEPS, segments
@@ -144,11 +145,15 @@ def _line(what: str, told: Read) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Print one line for each kind."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--mib", type=float, default=4.0, help="of each input that is read")
-    parser.add_argument("--rows", type=int, default=500_000, help="of each table that is stored")
-    parser.add_argument("--kinds", nargs="*", default=sorted(CONNECTORS), metavar="KIND")
+    parser.add_argument("--mib", type=flags.amount, default=4.0, help="of each input that is read")
+    parser.add_argument(
+        "--rows", type=flags.count, default=500_000, help="of each table that is stored"
+    )
+    parser.add_argument("--kinds", nargs="+", default=sorted(CONNECTORS), metavar="KIND")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
+    if unknown := sorted(set(asked.kinds) - set(CONNECTORS)):
+        parser.error(f"no connector is called {unknown[0]}: steptax connectors lists them")
     if asked.one:
         what, kind = asked.one
         told = read(kind, asked.mib) if what == "read" else store(kind, asked.rows)

@@ -37,6 +37,7 @@ from steptax.app.lake.fold import fold_log
 from steptax.app.lake.rollups import lacking, roll_up
 from steptax.app.schema.rollups import DEVICES
 from steptax.app.watch import Stored, Watch
+from steptax.benchmarks.product import flags
 from steptax.connectors.base import Options
 
 RANKS = 16
@@ -64,8 +65,10 @@ class Outcome:
 def main(arguments: list[str] | None = None) -> int:
     """Run all kinds of work; 0 where nothing was lost."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--kills", type=int, default=200, help="over all kinds of work together")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--kills", type=flags.count, default=200, help="over all kinds of work together"
+    )
+    parser.add_argument("--seed", type=flags.whole, default=0)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(arguments)
     found = run(asked.kills, asked.seed)

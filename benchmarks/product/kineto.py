@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from steptax.benchmarks.product import flags
 from steptax.benchmarks.product.kineto_peer import RefusedError, duel
 
 #: One moment of all made-up jobs, since 1970.
@@ -286,11 +287,11 @@ def main() -> int:
     Exit code 1 where that one does not read a trace, or finds something else in it.
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mib", type=float, default=200.0, help="size of the made-up trace")
-    parser.add_argument("traces", nargs="*", type=Path, help="traces to compare on, besides")
+    parser.add_argument("--mib", type=flags.amount, default=200.0, help="size of the made-up trace")
+    parser.add_argument("traces", nargs="*", type=flags.file, help="traces to compare on, besides")
     parser.add_argument(
         "--peer",
-        type=Path,
+        type=flags.file,
         metavar="PYTHON",
         help="an interpreter that has HolisticTraceAnalysis (its 0.5.0 fails with pandas 3 on "
         "large traces): python3 -m venv X; X/bin/pip install HolisticTraceAnalysis 'pandas<3'",

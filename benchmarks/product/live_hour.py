@@ -49,7 +49,12 @@ from websockets.asyncio.client import ClientConnection
 from steptax.app.lake import Lake
 from steptax.app.queries import DuckEngine
 from steptax.app.serve import free_port, server_command, wait_until_healthy
-from steptax.benchmarks.product.collector import CollectorProcess, start_node, wait_for_nodes
+from steptax.benchmarks.product.collector import (
+    CollectorProcess,
+    end_nodes,
+    start_node,
+    wait_for_nodes,
+)
 from steptax.benchmarks.product.collector_node import JOB, Plan
 from steptax.benchmarks.product.process import cpu_s, resident_mib
 from steptax.benchmarks.product.sessions import ask, connected
@@ -273,14 +278,13 @@ def run(plan: Plan, viewers: int, folder: Path, spools: Path) -> Outcome:
     server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     seen = Seen()
     reader = Reader(lake, plan, seen)
+    nodes: list[subprocess.Popen[str]] = []
     try:
         url = f"http://127.0.0.1:{port}"
         wait_until_healthy(url, server)
         begin_s = time.monotonic()
-        nodes = [
-            start_node(plan, n, collector.url, spools, environment, "live_node")
-            for n in range(plan.nodes)
-        ]
+        for place in range(plan.nodes):
+            nodes.append(start_node(plan, place, collector.url, spools, environment, "live_node"))
         reader.start()
         until_s = begin_s + plan.steps * plan.step_s
         viewing = threading.Thread(target=_view, args=(url, viewers, until_s, seen), daemon=True)
@@ -296,6 +300,7 @@ def run(plan: Plan, viewers: int, folder: Path, spools: Path) -> Outcome:
         time.sleep(2 * READ_S)
         server_cpu_s = cpu_s(server.pid)
     finally:
+        end_nodes(nodes)
         reader.stop()
         server.terminate()
         server.wait(timeout=20)

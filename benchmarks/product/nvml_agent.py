@@ -29,6 +29,7 @@ from typing import Any
 import pynvml
 
 from steptax.app.lake import Lake
+from steptax.benchmarks.product import flags
 from steptax.connectors.devices.nvml_calls import SLOW_EVERY
 from steptax.connectors.devices.nvml_reader import NvmlReader
 
@@ -215,9 +216,9 @@ def _resident_mb(pid: int) -> float:
 def main(arguments: list[str] | None = None) -> int:
     """Command line: 0 where the agent keeps to its target."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--devices", type=int, default=8)
-    parser.add_argument("--interval-s", type=float, default=1.0)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--devices", type=flags.count, default=8)
+    parser.add_argument("--interval-s", type=flags.amount, default=1.0)
+    parser.add_argument("--seconds", type=flags.amount, default=60.0)
     args = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="steptax-nvml-") as folder:
         outcome = measure(args.devices, args.interval_s, args.seconds, Path(folder))

@@ -36,6 +36,7 @@ import requests
 from steptax.app.lake import Lake
 from steptax.app.views.devices.sampling import sample_gaps
 from steptax.app.views.workspace import open_workspace
+from steptax.benchmarks.product import flags
 
 #: A sample this much older than the end of an outage has been caught up by then.
 FRESH_S = 25.0
@@ -363,9 +364,11 @@ def _say(text: str) -> None:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--away", type=float, default=600.0, help="seconds of the outage")
-    parser.add_argument("--around", type=float, default=90.0, help="seconds before and after it")
-    parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("--away", type=flags.amount, default=600.0, help="seconds of the outage")
+    parser.add_argument(
+        "--around", type=flags.amount, default=90.0, help="seconds before and after it"
+    )
+    parser.add_argument("--devices", type=flags.count, default=8)
     given = parser.parse_args()
     os.environ.setdefault("NO_PROXY", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="steptax-outage-") as folder:

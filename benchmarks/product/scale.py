@@ -33,6 +33,7 @@ from steptax.app.schema.rollups import SPAN_STEPS, WINDOW_STEPS
 from steptax.app.views.fleet.load import load_jobs
 from steptax.app.views.job.extent import FEW_JOBS, step_summaries
 from steptax.app.views.workspace import Workspace, open_workspace
+from steptax.benchmarks.product import flags
 from steptax.benchmarks.product.process import forget_files, of_its_own, peak_mib
 from steptax.benchmarks.product.scale_data import JOB, SEGMENT_STEPS, segments, slow_rank
 
@@ -322,8 +323,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--ranks", type=int, default=16_384)
-    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--ranks", type=flags.count, default=16_384)
+    parser.add_argument("--steps", type=flags.count, default=10_000)
     parser.add_argument("--lake", type=Path, help="kept; filled where it is not there")
     parser.add_argument("--peers", nargs="*", default=[], choices=["polars", "pandas"])
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)

@@ -40,6 +40,7 @@ from steptax.app.lake import Lake
 from steptax.app.lake.compact import compact
 from steptax.app.lake.segments import job_folder
 from steptax.app.serve import free_port, server_command, wait_until_healthy
+from steptax.benchmarks.product import flags
 from steptax.benchmarks.product.process import cpu_s, resident_mib
 
 JOB = "live-job"
@@ -298,8 +299,8 @@ async def _hold(url: str, pid: int, sessions: int, seconds: float, measured: Mea
 def main(arguments: list[str] | None = None) -> int:
     """Print the figures; 0 where every session was held without an error and memory stayed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--sessions", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--sessions", type=flags.count, default=50)
+    parser.add_argument("--seconds", type=flags.amount, default=600.0)
     asked = parser.parse_args(arguments)
     found = measure(asked.sessions, asked.seconds)
     out = sys.stdout

@@ -146,7 +146,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     sizes = "sizes that the figures in the documents are of (hours); else small ones (minutes)"
     add("--full", action="store_true", help=sizes)
-    add("--only", nargs="*", default=[], metavar="PART", help="some parts; --list names them")
+    add("--only", nargs="+", default=[], metavar="PART", help="some parts; --list names them")
     add("--list", action="store_true", help="name the parts, run none")
     add("--lake", type=Path, metavar="DIR", help="keep the big made-up jobs there, for next time")
     add("--trace-peer", type=Path, metavar="PYTHON", help="that has HolisticTraceAnalysis")

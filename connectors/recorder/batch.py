@@ -5,9 +5,9 @@ gzip of: one line of JSON (the header), then the bytes of the segments, one afte
     {"format": 1, "stream": "<32 hex>", "seq": 7, "host": ..., "created_us": ...,
      "pieces": [{"table", "job_id", "rank", "attempt", "name", "rows", "first", "last", "size"}]}
 
-``stream`` is drawn anew by each sender that takes over, ``seq`` counts up in it and batches of a
-stream are sent in that order. So the receiver needs to remember one number a stream to know every
-batch that it has stored.
+``stream`` is drawn anew by each sender that takes over, ``seq`` counts up in it from 1 on and
+batches of a stream are sent in that order. So the receiver needs to remember one number a stream,
+and those below it that never came, to know every batch that it has stored.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _header(line: bytes) -> Header:
         raise ValueError("header, pieces: expected at least one")
     return Header(
         stream,
-        _whole(head, "seq", "header"),
+        _whole(head, "seq", "header", least=1),
         str(head.get("host"))[:255],
         _whole(head, "created_us", "header"),
         tuple(_piece(piece, f"piece {place}") for place, piece in enumerate(pieces)),
@@ -160,10 +160,12 @@ def _piece(given: Any, where: str) -> Piece:
     )
 
 
-def _whole(given: dict[str, Any], field: str, where: str, most: int = INT64_MAX) -> int:
+def _whole(
+    given: dict[str, Any], field: str, where: str, most: int = INT64_MAX, least: int = 0
+) -> int:
     value = given.get(field)
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{where}, {field}: expected a whole number in 0..{most}")
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{where}, {field}: expected a whole number in {least}..{most}")
     return value
 
 

@@ -39,10 +39,11 @@ class StepRecorder:
 
     ``lake`` is the folder of the lake, the URL of a collector (``https://host:8600``, see ``steptax
     collect``) or one that fsspec reaches (``s3://bucket/lake``). ``job_id`` is any text; ``rank``
-    and ``attempt`` count from 0, as launchers do. ``job`` holds further columns of the ``jobs``
-    table, written by rank 0; ``topology`` this rank's coordinates (tp, pp, dp, cp, ep). Rows are
-    written every ``flush_s`` seconds by a thread; at most ``queue_limit`` of them wait when the
-    disk does not take them, then the oldest are dropped and counted.
+    and ``attempt`` count from 0, as launchers do: a restart is a further attempt. ``job`` holds
+    further columns of the ``jobs`` table, written by rank 0; ``topology`` this rank's coordinates
+    (tp, pp, dp, cp, ep). Rows are written every ``flush_s`` seconds by a thread; at most
+    ``queue_limit`` of them wait when the disk does not take them, then the oldest are dropped and
+    counted.
 
     What goes to a URL waits in ``spool``, a folder on the node's own disk, until it has been taken;
     one rank of the node sends for all. Beyond ``spool_bytes`` the oldest rows are dropped, counted

@@ -24,6 +24,7 @@ from steptax.app.charts.tables import (
     pivot,
     records_table,
     table,
+    total_text,
 )
 from steptax.app.compute.measure import Measure
 from steptax.app.metrics import METRICS
@@ -271,3 +272,11 @@ def test_a_share_too_small_for_its_digits_is_shown_as_a_bound() -> None:
     plain = table(columns, [("a", 0.1)])
     assert plain.number_format(columns[1]) == "%.1f %%"
     assert isinstance(plain.shown(10), pa.Table)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(1.0, "jobs", "1 job"), (58.0, "jobs", "58 jobs"), (1_024.0, "hosts", "1,024 hosts")],
+)
+def test_a_sum_of_what_is_counted_is_a_count(value: float, unit: str, text: str) -> None:
+    assert total_text(value, unit) == text

@@ -19,11 +19,14 @@ from typing import Any
 import orjson
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from steptax.app.collect.beats import Beats, read_beat
 from steptax.app.collect.commits import CommitStore
 from steptax.app.collect.committer import Committer
 from steptax.app.collect.intake import BODY_BYTES, Intake, read_batch
+from steptax.app.collect.marks import Mark, read_marks, write_marks
 from steptax.app.collect.server import tls_context
 from steptax.app.collect.service import Service, read_tokens
 from steptax.app.errors import IntegrityError, UserError
@@ -158,6 +161,57 @@ def test_many_batches_become_one_segment_and_a_repeat_none(tmp_path: Path) -> No
     assert again.commit(intakes) == 0
     assert lake.read("steps", "j").num_rows == 102
     again.close()
+
+
+def test_a_batch_that_comes_late_is_stored_once_and_what_never_came_is_no_repeat(
+    tmp_path: Path,
+) -> None:
+    lake = Lake(tmp_path, create=True)
+    store = CommitStore(lake)
+    assert store.commit([intake_of(5)]) == 1
+    assert [store.is_stored(STREAM, seq) for seq in range(1, 7)] == [*[False] * 4, True, False]
+    assert store.commit([intake_of(2)]) == 1
+    store.close()
+    again = CommitStore(lake)
+    assert [again.is_stored(STREAM, seq) for seq in range(1, 7)] == [
+        False, True, False, False, True, False
+    ]  # fmt: skip
+    assert again.commit([intake_of(seq) for seq in (4, 5, 1, 2, 3, 4)]) == 3
+    assert again.commit([intake_of(seq) for seq in range(1, 6)]) == 0
+    assert orjson.loads((tmp_path / "collect" / "state.json").read_bytes())["holes"] == {}
+    again.close()
+    assert [step for _, step in steps_of(tmp_path)] == [1, 2, 3, 4, 5]
+
+
+@given(st.lists(st.integers(1, 30), max_size=60))
+def test_a_mark_knows_exactly_what_came(numbers: list[int]) -> None:
+    mark, came = Mark(), set[int]()
+    for seq in numbers:
+        assert mark.holds(seq) == (seq in came)
+        if not mark.holds(seq):
+            mark = mark.with_batch(seq, 7)
+        came.add(seq)
+        assert [mark.holds(n) for n in range(1, 32)] == [n in came for n in range(1, 32)]
+        assert read_marks(orjson.loads(orjson.dumps(write_marks({"s": mark})))) == {"s": mark}
+
+
+def test_holes_that_are_remembered_are_bounded() -> None:
+    mark = Mark()
+    for seq in range(2, 2_002, 2):
+        mark = mark.with_batch(seq, 7)
+    assert len(mark.holes) == 256
+    assert not mark.holds(1_999)
+    assert mark.holds(1)
+
+
+def test_the_state_of_an_older_collector_is_read(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, create=True)
+    CommitStore(lake).close()
+    state = {"marks": {STREAM: [4, int(time.time()) // 86_400]}, "moves": []}
+    (tmp_path / "collect" / "state.json").write_bytes(orjson.dumps(state))
+    store = CommitStore(lake)
+    assert store.commit([intake_of(seq) for seq in (1, 4, 5)]) == 1
+    store.close()
 
 
 def test_one_collector_per_lake(tmp_path: Path) -> None:
@@ -345,6 +399,36 @@ def test_the_newest_heartbeat_of_each_rank_is_in_the_lake_and_outlives_the_colle
     # A rank that has moved to a shared folder: the newer one holds, whichever file it is in.
     (tmp_path / "live" / "job=j" / "rank-000001.json").write_text(json.dumps(beat(1, 99)[1]))
     assert [b["ts_us"] for b in lake.heartbeats("j")] == [5, 99, 3]
+
+
+def test_a_clock_that_was_ahead_silences_no_rank(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, create=True)
+    now_us = time.time_ns() // 1000
+    beats = Beats(tmp_path)
+    beats.start()
+    beats.take([beat(0, now_us + 86_400_000_000), beat(1, now_us + 5_000_000)])
+    beats.take([beat(0, now_us), beat(1, now_us)])
+    beats.close()
+    # A few seconds ahead are what clocks differ by: the newer one holds.
+    assert [b["ts_us"] for b in lake.heartbeats("j")] == [now_us, now_us + 5_000_000]
+
+
+def test_a_last_heartbeat_that_the_disk_did_not_take_is_written_when_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path, create=True)
+    beats = Beats(tmp_path)
+    beats.take([beat(0, 10, state="closed")])
+
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        beats._write()
+    assert lake.heartbeats("j") == []
+    beats._write()
+    assert [b["state"] for b in lake.heartbeats("j")] == ["closed"]
 
 
 @pytest.mark.parametrize("text", ["", "5", "[1]", '[{"rank": 1}]', '[{"rank": "x", "ts_us": "y"}]'])
@@ -554,6 +638,40 @@ def test_bodies_that_are_too_large_or_odd_are_not_read(
     assert ask(service, "POST", "/v1/batches", None, **headers)[0] == status
 
 
+@pytest.mark.parametrize("token", [TOKEN, "wrong"])
+def test_a_length_that_no_number_holds_is_answered(token: str, service: Service) -> None:
+    headers = {"Content_Length": "9" * 5_000}
+    status, said, _ = ask(service, "POST", "/v1/batches", None, token, **headers)
+    assert (status, said["ok"]) == (413 if token == TOKEN else 401, False)
+
+
+def test_a_batch_without_a_number_is_refused_and_not_taken_for_stored(
+    service: Service, tmp_path: Path
+) -> None:
+    status, said, _ = ask(service, "POST", "/v1/batches", batch([segment([row()])], seq=0))
+    assert (status, said["ok"]) == (400, False)
+    assert "seq: expected a whole number in 1.." in said["error"]
+    [reason] = rejects_of(tmp_path / "lake")
+    assert "seq" in reason
+    assert Lake(tmp_path / "lake").read("rejects")["source"].to_pylist() == ["collect:127.0.0.1"]
+
+
+def test_a_heartbeat_that_is_none_silences_no_other(service: Service) -> None:
+    good, odd = beat(0, 10)[1], beat(1, 10, state="odd")[1]
+    body = orjson.dumps({"beats": [odd, good]})
+    status, said, _ = ask(service, "POST", "/v1/beats", body)
+    reason = "state: expected running or closed"
+    assert (status, said) == (
+        200,
+        {"ok": True, "taken": 1, "refused": [{"beat": 0, "reason": reason}]},
+    )
+    status, said, _ = ask(service, "POST", "/v1/beats", orjson.dumps({"beats": [odd]}))
+    assert (status, said["ok"]) == (400, False)
+    assert reason in said["error"]
+    told = ask(service, "GET", "/v1/status")[1]["data"]
+    assert (told["ranks_heard"], told["beats_refused"]) == (1, 2)
+
+
 def test_other_paths_are_not_there(service: Service) -> None:
     assert ask(service, "GET", "/")[0] == 404
     assert ask(service, "POST", "/v1/batches/../x", b"")[0] == 404
@@ -681,6 +799,25 @@ def test_forward_says_what_is_wrong_with_its_destination(
     assert "folder" in steptax("forward", tmp_path, fails=2)["message"]
     error = steptax("forward", "http://user:hunter2@host", fails=2)
     assert "hunter2" not in json.dumps(error)
+
+
+@pytest.mark.parametrize("token", ["two words", "größe", "a\tb"])
+@pytest.mark.parametrize("command", [["collect"], ["forward", "http://127.0.0.1:1", "--once"]])
+def test_a_token_that_no_header_carries_is_refused_at_the_start(
+    token: str,
+    command: list[str],
+    tmp_path: Path,
+    steptax: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STEPTAX_TOKEN", token)
+    where = ["--spool", tmp_path / "s"] if command[0] == "forward" else ["--port", "0"]
+    if command[0] == "collect":  # it would go on for ever
+        monkeypatch.setattr(Service, "serve", lambda self, ready: pytest.fail("it listens"))
+    said = steptax(*command, *where, fails=2)
+    assert "printable ASCII" in said["message"]
+    assert said["where"] == "the environment, STEPTAX_TOKEN"
+    assert token not in str(said)
 
 
 def test_a_polite_kill_stores_what_waits(tmp_path: Path) -> None:

@@ -220,3 +220,23 @@ def test_spans_beside_each_other_are_in_one_unit(
 def test_one_span_alone_reads_as_it_always_does(values_ms: list[float]) -> None:
     assert format_alike(values_ms[:1], "ms") == (format_value(values_ms[0], "ms"),)
     assert len({text.split()[-1] for text in format_alike(values_ms, "ms")}) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (19.0, "steps", "19 steps"),
+        (1.0, "steps", "1 step"),
+        (0.0, "failures", "0 failures"),
+        (1.0, "failures", "1 failure"),
+        (99_999.0, "ranks", "99,999 ranks"),
+        (1_240_000.0, "steps", "1.24M steps"),
+        (2.5, "failures", "2.50 failures"),  # as many as are expected
+    ],
+)
+def test_what_is_counted_has_no_tenths(value: float, unit: str, text: str) -> None:
+    assert format_value(value, unit) == text
+
+
+def test_bounds_of_what_is_counted_keep_their_digits() -> None:
+    assert format_measure(Measure(3.0, "failures", 0.62, 8.77)) == "3 failures (0.62–8.77)"

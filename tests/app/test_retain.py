@@ -225,6 +225,21 @@ def test_a_pass_that_is_killed_loses_and_doubles_nothing(lake: Lake, moment: str
     assert files == {name for name in named if name.startswith("kept/")}
 
 
+def test_a_damaged_record_costs_no_sums_of_rows_that_are_gone(lake: Lake) -> None:
+    """A part that no record names is of a pass that was killed, unless a record cannot be read."""
+    before = told(open_workspace(lake.root))
+    retain(lake, AFTER_US)
+    parts = sorted((lake.root / kept.FOLDER).rglob("*.parquet"))
+    records = {p: p.read_bytes() for p in (lake.root / "commits").glob("*.json")}
+    for path in records:
+        path.write_bytes(b"{")
+    retain(Lake(lake.root), 0)
+    assert sorted((lake.root / kept.FOLDER).rglob("*.parquet")) == parts
+    for path, body in records.items():  # from a backup
+        path.write_bytes(body)
+    assert told(open_workspace(lake.root)) == before
+
+
 def test_small_and_big_segments_and_lines_are_summed_up_alike(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,8 +57,7 @@ def test_peers_are_those_of_the_stage() -> None:
     staged = history(rank, block, rows, work, stage=np.array([0, 0, 1, 1]))
     assert staged.excess_us[2, 0] == 0
     assert staged.excess_us[3].tolist() == [0, 30]
-    assert staged.slow_blocks(3).tolist() == [256]
-    assert staged.slow_blocks(0).tolist() == []
+    assert staged.is_slow.tolist() == [[False] * 2, [False] * 2, [False] * 2, [False, True]]
     assert SLOW_RATIO * 330 < 30
 
 

@@ -13,6 +13,7 @@ import pytest
 from steptax.app.errors import UserError
 from steptax.app.lake import copies as module
 from steptax.app.lake.bucket_lake import BucketLake
+from steptax.app.lake.compact import compact
 from steptax.app.lake.copies import KEPT_S, Copies
 from steptax.app.lake.ingest import ingest
 from steptax.app.lake.retain import retain
@@ -78,6 +79,59 @@ def test_without_a_limit_half_of_the_disk_is_for_copies(
     monkeypatch.delenv("STEPTAX_CACHE_BYTES", raising=False)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
     assert Copies(tmp_path, lambda _: True).make_room() == 2  # 250 of 100 free and 400 held
+
+
+def test_one_that_is_asked_for_while_room_is_made_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look at a large cache takes seconds, in which another process may ask for any of it."""
+    wanted = held(tmp_path, "wanted", KEPT_S + 200)
+    other = held(tmp_path, "other", KEPT_S + 100)
+    monkeypatch.setenv("STEPTAX_CACHE_BYTES", "1")
+
+    def is_stored(place: str) -> bool:
+        os.utime(wanted)
+        return True
+
+    assert Copies(tmp_path, is_stored).make_room() == 1
+    assert (wanted.exists(), other.exists()) == (True, False)
+
+
+def test_what_a_killed_process_fetched_in_part_goes(tmp_path: Path) -> None:
+    old = held(tmp_path, ".part-1.parquet.0123abcd.tmp", module.UNFINISHED_S + 1)
+    new = held(tmp_path, ".part-2.parquet.0123abcd.tmp", KEPT_S)
+    Copies(tmp_path, lambda _: False).make_room()
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_roll_ups_go_with_segments_that_another_machine_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that only reads has none of a segment that is gone, however long it reads."""
+    monkeypatch.setattr("steptax.app.lake.rollups.ROLLED_ROWS", 4)
+    monkeypatch.setattr("steptax.app.lake.rollups.FEW_PARTS", 2)
+    lake = opened(create=True)
+    for k in range(4):
+        lake.append("steps", steps(k, 1), source="recorder")
+    lake.append("steps", steps(2000, 1), source="recorder")
+    reader = elsewhere(monkeypatch, tmp_path, "reader")
+    asked = {"job_id": "j", "step_block": 1024, "window_steps": 1024}
+    before = DuckEngine(reader).run("history_windows", **asked)  # type: ignore[arg-type]
+    old = names(reader.root / "rollups")
+    assert len(old) == 6  # five, and what adds four of them up
+    compact(lake, minimum=2, grace_s=0)
+    aged_us = 1_000_000 * (KEPT_S + 60)
+    for shift_us, left in ((0, old), (aged_us, set())):
+        now_s = time.time() + shift_us / 1e6
+        monkeypatch.setattr(module.time, "time", lambda now_s=now_s: now_s)
+        # Another process, which fetches what was merged.
+        found = DuckEngine(opened()).run("history_windows", **asked)  # type: ignore[arg-type]
+        assert sorted(found.to_pylist(), key=str) == sorted(before.to_pylist(), key=str)
+        for path in (reader.root / "tables").rglob("part-*.parquet"):
+            path.unlink()
+        for path in (reader.root / "rollups").rglob("part-*.parquet"):
+            path.unlink()
+        assert {n for n in names(reader.root / "rollups") if not n.startswith("part-")} == left
 
 
 def test_a_limit_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,12 +21,14 @@ import pytest
 
 from steptax.app.errors import IntegrityError, UserError
 from steptax.app.lake import Lake, ScopedLake
+from steptax.app.lake.compact import compact
 from steptax.app.lake.retain import retain
 from steptax.app.lake.rollups import is_rolled, made, rollup_path
 from steptax.app.queries import QUERIES, DuckEngine, spark_start
 from steptax.app.queries.asked import Asked
 from steptax.app.queries.spark import SparkEngine
 from steptax.app.queries.spark_start import QUIET, spark_session
+from steptax.app.schema import table
 from steptax.app.schema.rollups import DAY_US, ROLLUPS
 from steptax.benchmarks.product.scale_data import segments
 from tests.engines.generated_lake import BEGIN_US, generated_lake
@@ -232,6 +234,30 @@ def test_a_segment_from_before_a_column_was_added(session: Any, lake: Lake, tmp_
     duck = DuckEngine(lake).run("link_rows", job_id="a")
     assert duck["bytes"].null_count
     assert_same(SparkEngine(lake, session).run("link_rows", job_id="a"), duck, ordered=True)
+
+
+@pytest.mark.parametrize("name", ["step_summary", "history_summary"])
+def test_what_is_merged_and_removed_while_spark_works_is_asked_for_again(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    lake = Lake(tmp_path / "lake", create=True)
+    spec = {f.name: f.type for f in table("steps").arrow}
+    for step in range(4):
+        row = {"job_id": "a", "attempt": 0, "step": step, "rank": 0, "duration_us": 9}
+        rows = {n: pa.array([value], spec[n]) for n, value in row.items()}
+        lake.append("steps", pa.table(rows), source="t")
+    planned, asked = SparkEngine.frame, []
+
+    def frame(self: SparkEngine, about: Any) -> Any:
+        found = planned(self, about)
+        if not asked:
+            assert compact(Lake(lake.root), minimum=2, grace_s=0).deleted_files == 4
+        asked.append(about)
+        return found
+
+    monkeypatch.setattr(SparkEngine, "frame", frame)
+    rows = SparkEngine(lake, session).run(name, job_id="a").to_pylist()
+    assert ([row["step"] for row in rows], len(asked)) == ([0, 1, 2, 3], 2)
 
 
 @pytest.mark.slow

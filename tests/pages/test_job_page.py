@@ -99,7 +99,18 @@ def test_a_link_leads_to_a_rank_and_a_step(add: Add, show: Show, figures: Figure
     assert not at.exception
     timeline = by_name(figures(at))["timeline"]["spec"]
     assert "chosen · 3" in timeline["data"][0]["y"]
+    assert "culprit · 5" not in timeline["data"][0]["y"], "it is the last one, and says so"
     assert "### Step 7, rank by rank" in [m.value for m in at.markdown]
+
+
+def test_a_rank_that_did_not_report_in_the_step_is_told(
+    add: Add, show: Show, text_of: Callable[[AppTest], str]
+) -> None:
+    """A link or a reader may name one that there is not: no bar of the figure is its own."""
+    add("worker")
+    at = show(JOB, job="worker", rank="4711", step="7")
+    assert not at.exception
+    assert "no report of rank 4711 in this step" in text_of(at)
 
 
 def test_without_a_choice_the_culprit_and_a_slow_step_are_shown(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steptax.app.compute.stats.rows import Floats, Ints
+from steptax.app.compute.stats.rows import Flags, Floats, Ints
 
 #: A block in which a rank exceeds its peers by this share of their work counts as slow.
 SLOW_RATIO = 0.04
@@ -37,11 +37,11 @@ class History:
         """[R] over all steps that a rank reported."""
         return _weighted(self.work_us, self.rows)
 
-    def slow_blocks(self, rank: int) -> Ints:
-        """First steps of the blocks in which the rank of that index was slow."""
-        usual = self.work_us[rank] - self.excess_us[rank]
+    @property
+    def is_slow(self) -> Flags:
+        """[R, B] whether a rank was slow in a block; not where it did not report."""
         with np.errstate(invalid="ignore"):
-            return np.asarray(self.blocks[self.excess_us[rank] > SLOW_RATIO * usual])
+            return np.asarray(self.excess_us > SLOW_RATIO * (self.work_us - self.excess_us))
 
 
 def history(

@@ -205,6 +205,10 @@ def name_cell(matrix: StepMatrix, cells: Flags) -> str:
     return f"step {matrix.steps[step]}, rank {matrix.ranks[rank]}"
 
 
+class RepeatedError(IntegrityError):
+    """Two rows are the same step and rank: ``repeats`` chooses among them."""
+
+
 def build_matrix(
     columns: Mapping[str, NDArray[np.generic]],
     *,
@@ -223,9 +227,9 @@ def build_matrix(
     with NaN for null. ``topology`` gives (pipeline stage, data-parallel rank) per rank.
     ``expected_ranks`` defaults to the ranks seen.
 
-    Raises NotFoundError when there is no row; IntegrityError when two rows are the same step and
-    rank, when a time is negative, when a row has no duration, or when the world is smaller than
-    the ranks.
+    Raises NotFoundError when there is no row; RepeatedError when two rows are the same step and
+    rank; IntegrityError when a time is negative, when a row has no duration, or when the world is
+    smaller than the ranks.
     """
     step = np.asarray(columns["step"], dtype=np.int64)
     if not len(step):
@@ -247,7 +251,7 @@ def build_matrix(
     if len(flat) > shape[0] * shape[1] or np.bincount(flat).max() > 1:
         times = np.bincount(flat, minlength=shape[0] * shape[1])
         first = int(np.argmax(times > 1))
-        raise IntegrityError(
+        raise RepeatedError(
             f"{times[first]} rows for one step and rank",
             where=f"step {steps[first // shape[1]]}, rank {ranks[first % shape[1]]}",
             hint="keep one attempt of each step before the rows are brought together",

@@ -22,7 +22,8 @@ def build_coverage(
     )
     ingests = ws.ingests(job_id)
     # A job's own repeats: an input that holds several jobs cannot say whose they are.
-    repeated = sum(commit.detail["repeated"].get("steps", 0) for commit in ingests)
+    refused = sum(commit.detail["repeated"].get("steps", 0) for commit in ingests)
+    repeated = refused + loaded.repeated_rows
     rejected = sum(commit.detail["rejected"].get("steps", 0) for commit in ingests)
     # Of a job that has ended, or of imported data, nobody reports any more: who did is what counts.
     silent = {s.rank for s in live.stopped} & {int(r) for r in loaded.matrix.ranks}
@@ -45,8 +46,8 @@ def build_coverage(
         parts.append(f"{found.steps_incomplete:,} incomplete")
     if repeated:
         parts.append(f"{repeated:,} duplicate {'row' if repeated == 1 else 'rows'} left out")
-    if rejected - repeated:
-        parts.append(f"{rejected - repeated:,} rows rejected")
+    if rejected - refused:
+        parts.append(f"{rejected - refused:,} rows rejected")
     if live.is_live and live.newest_age_s is not None:
         parts.append(f"newest step {format_age(live.newest_age_s)} ago")
     if loaded.window.note:
@@ -54,6 +55,13 @@ def build_coverage(
     warnings = list(result.basis.warnings)
     if found.label:
         warnings.insert(0, f"{found.label}: the others reported too few steps")
+    if loaded.repeated_rows:
+        warnings.insert(
+            0,
+            f"{loaded.repeated_rows:,} rows tell of a step and rank that a later row of the same "
+            "attempt tells of too, which holds: a restart without its attempt number "
+            "(StepRecorder(attempt=...)), or two processes that say they are the same rank",
+        )
     return Coverage(
         text=" · ".join(parts),
         ranks_reporting=reporting,

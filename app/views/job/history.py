@@ -16,10 +16,11 @@ from steptax.app.format import MINUS, format_value
 from steptax.app.lake.kept import dropped
 from steptax.app.schema.rollups import SPAN_STEPS, WINDOW_STEPS
 from steptax.app.views.job.extent import is_big
-from steptax.app.views.job.models import HeatMap, Series
+from steptax.app.views.job.models import HeatMap, IntArray, Series
 from steptax.app.views.job.shape import heat_map, thin_series
 from steptax.app.views.job.spread import Spread, SpreadOfSteps, spread_of
 from steptax.app.views.workspace import Workspace
+from steptax.app.words import count_text
 
 LISTED_RANKS = 20
 #: Cells of ranks by blocks that are read; beyond it blocks are wider.
@@ -68,8 +69,8 @@ def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
     times = ws.engine.run("history_steps", job_id=job_id)
     # The last rank is one more than the ranks of most steps at the least; gaps only help.
     ranks = max(1, int(np.max(times["row_count"].to_numpy())))
-    last = int(times["step"][-1].as_py())
-    span = last - int(times["step"][0].as_py()) + 1
+    first, last = (int(times["step"][end].as_py()) for end in (0, -1))
+    span = last - first + 1
     block, window = block_of(ranks, span)
     sums = ws.engine.run("history_windows", job_id=job_id, step_block=block, window_steps=window)
     places = {row["rank"]: row for row in ws.engine.run("rank_places", job_id=job_id).to_pylist()}
@@ -82,20 +83,21 @@ def history_view(ws: Workspace, job_id: str) -> HistoryView | None:
         _stages(np.unique(rank), places),
     )
     level = _level(times)
-    listed = _listed(found, places, level)
-    blocks = found.blocks.astype(np.int64)
-    until = np.minimum(blocks + block - 1, last)
+    # Blocks begin at multiples of their width; a job begins and ends anywhere inside them.
+    begin = np.maximum(found.blocks.astype(np.int64), first)
+    until = np.minimum(found.blocks.astype(np.int64) + block - 1, last)
+    listed = _listed(found, begin, places, level)
     gone = dropped(ws.lake, "steps", job_id)
     unit = "units" if ws.job(job_id).get("time_basis") == "relative" else "ms"
     spread = spread_of(ws, job_id, times["step"].to_numpy().astype(np.int64), level, unit)
     return HistoryView(
         job_id,
-        _sentence(listed, times.num_rows, block, unit),
+        _sentence(found, begin, until, times.num_rows, block, unit),
         unit,
         times.num_rows,
         int(times["row_count"].to_numpy().sum()),
         block,
-        heat_map(found.excess_us.T, found.ranks.astype(np.int64), blocks, until=until),
+        heat_map(found.excess_us.T, found.ranks.astype(np.int64), begin, until=until),
         _series(times, spread),
         listed,
         spread.whole,
@@ -123,13 +125,12 @@ def _level(times: pa.Table) -> Level:
 
 
 def _listed(
-    found: History, places: dict[int, dict[str, Any]], level: Level
+    found: History, begin: IntArray, places: dict[int, dict[str, Any]], level: Level
 ) -> tuple[HistoryRank, ...]:
-    excess, work = found.mean_excess_us, found.mean_work_us
-    order = np.lexsort((found.ranks, -np.nan_to_num(excess, nan=-np.inf)))[:LISTED_RANKS]
+    excess, work, is_slow = found.mean_excess_us, found.mean_work_us, found.is_slow
     rows = []
-    for i in order:
-        slow = found.slow_blocks(int(i))
+    for i in _by_excess(found)[:LISTED_RANKS]:
+        slow = begin[is_slow[i]]
         rank = int(found.ranks[i])
         rows.append(
             HistoryRank(
@@ -145,18 +146,36 @@ def _listed(
     return tuple(rows)
 
 
-def _sentence(listed: tuple[HistoryRank, ...], steps: int, block: int, unit: str) -> str:
-    slow = [row for row in listed if row.slow_blocks]
-    if not slow:
-        return f"Over all {steps:,} steps no rank stood out in any {block:,} of them."
-    first = slow[0]
-    more = f", and {len(slow) - 1} more ranks stood out" if len(slow) > 1 else ""
-    return (
-        f"Over all {steps:,} steps rank {first.rank} worked "
-        f"{_beyond(first.excess.value or 0.0, unit)} a step beyond its peers' mean, "
-        f"in {first.slow_blocks} of {first.blocks} blocks of {block:,} "
-        f"steps, first from step {first.slow_from_step:,} on{more}."
-    )
+def _by_excess(found: History) -> IntArray:
+    """Places of the ranks, those that exceed their peers most over the whole job first."""
+    excess = np.nan_to_num(found.mean_excess_us, nan=-np.inf)
+    return np.lexsort((found.ranks, -excess)).astype(np.int64)
+
+
+def _sentence(
+    found: History, begin: IntArray, until: IntArray, steps: int, block: int, unit: str
+) -> str:
+    """Of all ranks, not of those that are listed: a rank may be slow in one block of many."""
+    is_slow, whole = found.is_slow, f"Over all {count_text(steps, 'step')}"
+    order = _by_excess(found)
+    slow = order[is_slow[order].any(axis=1)]
+    several = len(begin) > 1
+    if not len(slow):
+        where = f" in any block of {block:,} of them" if several else ""
+        return f"{whole} no rank stood out{where}."
+    i = int(slow[0])
+    excess = _beyond(float(found.mean_excess_us[i]) / 1000.0, unit)
+    text = f"{whole} rank {found.ranks[i]} worked {excess} a step beyond its peers' mean"
+    if several:
+        reported = int(np.count_nonzero(found.rows[i]))
+        first = int(np.argmax(is_slow[i]))
+        text += (
+            f", slow in {np.count_nonzero(is_slow[i]):,} of "
+            f"{count_text(reported, 'block')} of {block:,} steps, "
+            f"first in steps {begin[first]:,} to {until[first]:,}"
+        )
+    more = count_text(len(slow) - 1, "more rank")
+    return f"{text}, and {more} stood out." if len(slow) > 1 else f"{text}."
 
 
 def _beyond(value: float, unit: str) -> str:

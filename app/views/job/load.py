@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from steptax.app.compute.straggler.repeats import matrix_of_newest, newest_of_each
 from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 from steptax.app.errors import NotFoundError
 from steptax.app.lake.kept import dropped
@@ -33,6 +34,8 @@ class LoadedJob:
     attempt: int
     newest_us: int | None
     from_ops: bool
+    repeated_rows: int = 0
+    """Rows left out because a newer one tells of the same step and rank, in the same attempt."""
 
     @property
     def world_is_unknown(self) -> bool:
@@ -144,13 +147,16 @@ def from_rows(
     ``cells`` are the columns of ``step_cells``, ``span`` is the job's row of ``step_span``.
     """
     ranks = max(1, int(span["ranks"]))
-    matrix = build_matrix(
+    matrix, repeated = matrix_of_newest(
         cells,
-        world_size=max(int(job.get("world_size") or 0), _expected(places, ranks)),
-        topology=_topology(places),
-        expected_ranks=_expected(places, ranks),
-        time_is_relative=job.get("time_basis") == "relative",
-        of_job=job.get("time_basis") == "log" and ranks == 1,
+        lambda columns: build_matrix(
+            columns,
+            world_size=max(int(job.get("world_size") or 0), _expected(places, ranks)),
+            topology=_topology(places),
+            expected_ranks=_expected(places, ranks),
+            time_is_relative=job.get("time_basis") == "relative",
+            of_job=job.get("time_basis") == "log" and ranks == 1,
+        ),
     )
     return LoadedJob(
         job,
@@ -160,6 +166,7 @@ def from_rows(
         int(span["attempt"]),
         None if span["newest_us"] is None else int(span["newest_us"]),
         from_ops=False,
+        repeated_rows=repeated,
     )
 
 
@@ -215,7 +222,9 @@ def load_step(ws: Workspace, job_id: str, step: int) -> LoadedJob:
     """Load one step of ``job_id``; NotFoundError when it has no such step."""
     job = ws.job(job_id)
     places = {row["rank"]: row for row in ws.engine.run("rank_places", job_id=job_id).to_pylist()}
-    columns = ws.engine.arrays("step_cells", job_id=job_id, first_step=step, last_step=step)
+    columns, repeated = newest_of_each(
+        ws.engine.arrays("step_cells", job_id=job_id, first_step=step, last_step=step)
+    )
     window = Window(step, step, step, step)
     if len(columns["step"]):
         partial = False
@@ -247,4 +256,4 @@ def load_step(ws: Workspace, job_id: str, step: int) -> LoadedJob:
         time_is_relative=job.get("time_basis") == "relative",
         of_job=job.get("time_basis") == "log" and ranks == 1,
     )
-    return LoadedJob(job, matrix, window, places, 0, None, from_ops=partial)
+    return LoadedJob(job, matrix, window, places, 0, None, from_ops=partial, repeated_rows=repeated)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from steptax.app.compute.measure import Measure
 from steptax.app.views.job.cause_models import FindingRow
+from steptax.app.views.job.quiet_failures import QuietFailures
 from steptax.app.views.models import Bill, Coverage, LedgerLine, Price, Window
 from steptax.app.views.reported.comparison_models import Blame, Comparison
 from steptax.app.views.reported.models import Beside, Reports
@@ -237,3 +238,5 @@ class JobView:
     """What makes it slow, with causes, costliest first."""
     no_findings: str | None = None
     """Why none could be looked for."""
+    quiet: QuietFailures | None = None
+    """The quiet failures of the same steps, where they were asked for and the job is over."""

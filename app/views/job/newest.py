@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steptax.app.compute.straggler.look import newest_steps
+from steptax.app.compute.straggler.repeats import matrix_of_newest
 from steptax.app.compute.straggler.steps import build_matrix
 from steptax.app.format import format_age, format_share, format_value
 from steptax.app.lake.segments import newest_last
@@ -48,11 +49,14 @@ def newest_step(ws: Workspace, view: JobView) -> NewestStep:
     if not len(cells["step"]):
         return unknown
     expected = max(view.coverage.ranks_expected, len(np.unique(cells["rank"])))
-    matrix = build_matrix(
+    matrix, _ = matrix_of_newest(
         cells,
-        world_size=max(expected, view.header.world_size or 0),
-        expected_ranks=expected,
-        time_is_relative=view.header.time_basis == "relative",
+        lambda columns: build_matrix(
+            columns,
+            world_size=max(expected, view.header.world_size or 0),
+            expected_ranks=expected,
+            time_is_relative=view.header.time_basis == "relative",
+        ),
     )
     table = newest_steps(matrix)
     reported = int(matrix.reported[-1].sum())

@@ -18,6 +18,7 @@ from steptax.app.compute.straggler.quiet_failures import (
     sync_stalls,
     warm_up,
 )
+from steptax.app.compute.straggler.result import StragglerResult
 from steptax.app.compute.straggler.steps import StepMatrix, without_inconsistent
 from steptax.app.format import format_measure
 from steptax.app.views.job.extent import step_summary
@@ -74,8 +75,17 @@ def quiet_failures(ws: Workspace, job_id: str, *, last_steps: int | None = 500) 
     NotFoundError for an unknown job or one without steps.
     """
     loaded = load_job(ws, ws.job(job_id), last_steps=last_steps)
-    result = analyse_stragglers(loaded.matrix)
     sound, _ = without_inconsistent(loaded.matrix)
+    return quiet_of(ws, job_id, analyse_stragglers(loaded.matrix), sound)
+
+
+def quiet_of(
+    ws: Workspace, job_id: str, result: StragglerResult, sound: StepMatrix
+) -> QuietFailures:
+    """The same, of steps that have been analysed: ``sound`` are those that are consistent.
+
+    ``result`` has the mean as its ideal, as ``analyse_stragglers`` has by itself.
+    """
     part = sound.select(result.coverage.step_places, result.coverage.rank_places)
     told = result.basis.unknown is None and result.ranks is not None
     relative = part.time_is_relative

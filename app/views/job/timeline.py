@@ -16,8 +16,14 @@ from steptax.app.views.job.models import PhaseBar, StepTimeline
 UNMEASURED = "unmeasured"
 
 
-def build_timeline(loaded: LoadedJob, chosen: Sequence[int], limit: int) -> StepTimeline:
-    """Bars for ``chosen`` ranks, the latest to arrive and an even sample of the others."""
+def build_timeline(
+    loaded: LoadedJob, chosen: Sequence[int], limit: int, culprits: Sequence[int] = ()
+) -> StepTimeline:
+    """Bars for ``chosen`` ranks, the latest to arrive and an even sample of the others.
+
+    ``culprits`` are those of the chosen that nobody had to choose: who makes the job wait. A
+    chosen rank without a report in the step is named in the note: it has no bar.
+    """
     matrix = loaded.matrix
     choice = choose_basis(matrix, StragglerRules())
     arrived = arrivals(matrix, choice)
@@ -30,7 +36,7 @@ def build_timeline(loaded: LoadedJob, chosen: Sequence[int], limit: int) -> Step
     bars = tuple(
         PhaseBar(
             rank=int(matrix.ranks[i]),
-            role=_role(int(matrix.ranks[i]), chosen, latest, middle, known=known),
+            role=_role(int(matrix.ranks[i]), (chosen, culprits), latest, middle, known=known),
             label=_label(loaded, int(matrix.ranks[i])),
             phases_ms=_phases(matrix, i, arrived.wait_us, arrived.transfer_us, known=known),
         )
@@ -38,9 +44,14 @@ def build_timeline(loaded: LoadedJob, chosen: Sequence[int], limit: int) -> Step
     )
     total = len(matrix.ranks)
     notes = []
+    there = set(matrix.ranks.tolist())
+    if absent := [str(rank) for rank in chosen if rank not in there]:
+        who = "rank" if len(absent) == 1 else "ranks"
+        notes.append(f"no report of {who} {', '.join(absent)} in this step")
     if len(bars) < total:
+        first = "the chosen, " if there.intersection(chosen) else ""
         notes.append(
-            f"{len(bars)} of {total:,} ranks: the chosen, the latest and an even sample of the rest"
+            f"{len(bars)} of {total:,} ranks: {first}the latest and an even sample of the rest"
         )
     if choice.unknown:
         notes.append(choice.unknown)
@@ -64,10 +75,19 @@ def _pick(matrix: StepMatrix, arrival: np.ndarray, chosen: Sequence[int], limit:
 
 
 def _role(
-    rank: int, chosen: Sequence[int], latest: int | None, middle: int | None, *, known: bool
+    rank: int,
+    wanted: tuple[Sequence[int], Sequence[int]],
+    latest: int | None,
+    middle: int | None,
+    *,
+    known: bool,
 ) -> str:
+    """``wanted``: the chosen ranks, and which of them are culprits."""
+    chosen, culprits = wanted
     if rank == latest:
         return "last to arrive"
+    if rank in culprits:
+        return "culprit"
     if rank in chosen:
         return "chosen"
     if rank == middle:

@@ -38,6 +38,7 @@ from steptax.app.views.job.models import (
     StepTimeline,
 )
 from steptax.app.views.job.printed import beside, our_figures
+from steptax.app.views.job.quiet_failures import quiet_of
 from steptax.app.views.job.shape import grid, heat_map, thin_series
 from steptax.app.views.job.timeline import build_timeline
 from steptax.app.views.pricing.given import dollars
@@ -59,17 +60,21 @@ def job_view(
     last_steps: int | None = 500,
     ideal: str = "mean",
     now_us: int | None = None,
+    with_quiet: bool = False,
 ) -> JobView:
     """Everything that is shown of ``job_id`` over its last ``last_steps`` steps (None: all).
 
     A connected bill wins over the given ``price``, and it over list prices (``job_price``).
+    ``with_quiet`` adds the quiet failures of a job that is over: its steps are read and analysed
+    here, and to do both again would make the whole of a big job's page half as long again.
 
     Raises NotFoundError for an unknown job or one without steps; UserError for an unknown ideal.
     """
     now = time.time_ns() // 1000 if now_us is None else now_us
     version = ws.version(job_id)
     loaded = load_job(ws, ws.job(job_id), last_steps=last_steps)
-    result = with_links(ws, loaded, analyse_stragglers(loaded.matrix, ideal=check_ideal(ideal)))
+    analysed = analyse_stragglers(loaded.matrix, ideal=check_ideal(ideal))
+    result = with_links(ws, loaded, analysed)
     sound, _ = without_inconsistent(loaded.matrix)
     cost = job_price(ws, job_id, price, price_note)
     price = cost.usd_per_gpu_hour
@@ -88,6 +93,7 @@ def job_view(
     findings = finding_rows(loaded, told, metrics["window_usd"])
     cells = work - peers, loaded.matrix.ranks.astype(np.int64), loaded.matrix.steps
     heat = heat_map(*cells)
+    has_quiet = with_quiet and ideal == "mean" and not coverage.is_live
     return JobView(
         header=_header(loaded),
         window=loaded.window,
@@ -113,6 +119,7 @@ def job_view(
         version=version,
         findings=findings,
         no_findings=told.reason,
+        quiet=quiet_of(ws, job_id, analysed, sound) if has_quiet else None,
     )
 
 
@@ -125,13 +132,20 @@ def _whole_hours(ws: Workspace, loaded: LoadedJob, window: Measure) -> Measure:
 
 
 def step_timeline(
-    ws: Workspace, job_id: str, step: int, *, ranks: Sequence[int] = (), limit: int = 64
+    ws: Workspace,
+    job_id: str,
+    step: int,
+    *,
+    ranks: Sequence[int] = (),
+    culprits: Sequence[int] = (),
+    limit: int = 64,
 ) -> StepTimeline:
     """Phases of each rank in one step: the chosen ``ranks`` first, then the latest to arrive.
 
-    At most ``limit`` ranks. Raises NotFoundError when the job has no such step.
+    ``culprits`` are those of ``ranks`` that make the job wait, whoever chose them. At most
+    ``limit`` ranks. Raises NotFoundError when the job has no such step.
     """
-    return build_timeline(load_step(ws, job_id, step), ranks, limit)
+    return build_timeline(load_step(ws, job_id, step), ranks, limit, culprits)
 
 
 def _header(loaded: LoadedJob) -> JobHeader:
