@@ -66,14 +66,23 @@ def retain_command(
     wanted = tuple(tables or TABLES_KEPT)
     if really:
         done = retain(store, before_us, tables=wanted, job_id=job)
-        going, deleted = done.dropped, done.deleted_files
+        going, deleted, stayed = done.dropped, done.deleted_files, done.stayed
         warnings = ["a compactor or another retain is at work; try again"] if done.busy else []
+        warnings += [
+            f"{one.rows:,} rows of {' of job '.join(filter(None, (one.table, one.job_id)))} stay: "
+            "their values add up to more than 64 bits hold, and no roll-up of them can be kept"
+            for one in stayed
+        ]
     else:
-        going, deleted, warnings = due(store, before_us, tables=wanted, job_id=job), 0, []
+        going = due(store, before_us, tables=wanted, job_id=job)
+        deleted, stayed, warnings = 0, (), []
 
     def text() -> None:
         if not going:
-            console.print(f"no segment is older than {format_moment(before_us)}; nothing goes")
+            other = "other " if stayed else ""
+            console.print(
+                f"no {other}segment is older than {format_moment(before_us)}; nothing goes"
+            )
         else:
             rows = [_cells(one) for one in going]
             title = "Dropped" if really else "Would be dropped"

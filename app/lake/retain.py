@@ -29,7 +29,15 @@ from steptax.app.lake.commits import RETAIN, Commit, Overtaken
 from steptax.app.lake.compact import GRACE_S, sweep
 from steptax.app.lake.kept import FOLDER, place_of
 from steptax.app.lake.lake import Lake
-from steptax.app.lake.rollups import Parts, forget_damaged, of_table, parts_of, raw, write_rollup
+from steptax.app.lake.rollups import (
+    TOO_LARGE,
+    Parts,
+    forget_damaged,
+    of_table,
+    parts_of,
+    raw,
+    write_rollup,
+)
 from steptax.app.lake.segments import Segment, order_column, read_segment
 from steptax.app.schema import table
 from steptax.app.schema.rollup import Rollup
@@ -61,11 +69,15 @@ class Going:
 
 @dataclass(frozen=True)
 class Retained:
-    """What a pass did. ``busy``: another one, or a compactor, was at work."""
+    """What a pass did. ``busy``: another one, or a compactor, was at work.
+
+    ``stayed`` was due and could not go: what nothing can sum up would be gone for good.
+    """
 
     dropped: tuple[Going, ...] = ()
     deleted_files: int = 0
     busy: bool = False
+    stayed: tuple[Going, ...] = ()
 
 
 def due(
@@ -105,13 +117,16 @@ def retain(
         if not alone:
             return Retained(busy=True)
         done: list[Going] = []
+        stayed: list[Going] = []
         for going in due(lake, before_us, tables=tables, job_id=job_id):
             try:
                 done += _dropped(lake, going, before_us)
             except Overtaken:
-                return Retained(tuple(done), busy=True)
+                return Retained(tuple(done), busy=True, stayed=tuple(stayed))
+            except TOO_LARGE:
+                stayed.append(going)
         _clear_unseen(lake)
-        return Retained(tuple(done), sweep(lake, grace_s))
+        return Retained(tuple(done), sweep(lake, grace_s), stayed=tuple(stayed))
 
 
 def _dropped(lake: Lake, going: Going, before_us: int) -> list[Going]:

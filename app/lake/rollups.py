@@ -37,6 +37,8 @@ from steptax.app.schema.rollups import ROLLUPS
 ROLLED_ROWS = 16_384
 #: Fewer parts in a span are read as they are.
 FEW_PARTS = 4
+#: Raised for values that add up to more than a sum holds.
+TOO_LARGE = (duckdb.ConversionException, duckdb.OutOfRangeException)
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def roll_up(root: Path, name: str, segments: Iterable[Path]) -> int:
             if all(path.exists() for path in paths.values()):
                 continue
             # OSError also where it was merged and removed meanwhile.
-            with contextlib.suppress(OSError, duckdb.DataError):
+            with contextlib.suppress(OSError, *TOO_LARGE):
                 if pq.read_metadata(segment).num_rows < ROLLED_ROWS:
                     continue
                 connection = connection or opened.enter_context(_database())

@@ -14,6 +14,7 @@ from steptax.app.errors import IntegrityError
 from steptax.app.lake import Lake, Segment
 from steptax.app.lake.look import look_again
 from steptax.app.lake.rollups import (
+    TOO_LARGE,
     added_up,
     forget_damaged,
     lacking,
@@ -139,6 +140,8 @@ class DuckEngine:
             # A damaged file fails the whole question; without it the rest answers.
             is_file = isinstance(error, (duckdb.IOException, OSError))
             if not self._set_damaged_aside(asked) and not is_file:
+                if isinstance(error, TOO_LARGE):
+                    raise self._too_large(asked) from error
                 raise
         look_again()  # one that was merged and removed since it was listed is in another
         try:
@@ -149,6 +152,16 @@ class DuckEngine:
                 where=self.lake.url or str(self.lake.root),
                 hint="steptax doctor --deep says which are damaged, gone or not to be read",
             ) from error
+
+    def _too_large(self, asked: Asked) -> IntegrityError:
+        lake = self.lake.url or str(self.lake.root)
+        job = asked.job_id
+        return IntegrityError(
+            "values that were stored add up to more than 64 bits hold",
+            where=f"{lake}: {asked.query.name}" + (f" of job {job!r}" if job else ""),
+            hint="a time in another unit than microseconds is the usual reason; rows as they are: "
+            f"steptax query step_cells --job {job or 'JOB'}",
+        )
 
     def _set_damaged_aside(self, asked: Asked) -> int:
         """Set aside what cannot be read of what is asked for; roll-ups are made again."""

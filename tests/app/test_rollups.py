@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steptax.app.compute.causes import throttle
+from steptax.app.errors import IntegrityError
 from steptax.app.lake import Lake, rollups
 from steptax.app.lake.compact import compact
 from steptax.app.lake.ingest import ingest
@@ -602,4 +603,12 @@ def test_values_that_nothing_can_add_up_stop_no_other_job(
         )
     assert compact(lake, minimum=2).new_segments == 2
     assert {s.job_id: s.rows for s in lake.segments("steps")} == {"a": 48, "b": 48}
+    assert DuckEngine(lake).run("history_span", job_id="b").to_pylist()[0]["row_count"] == 48
+    with pytest.raises(IntegrityError, match="more than 64 bits hold") as caught:
+        DuckEngine(lake).run("history_span", job_id="a")
+    assert "job 'a'" in str(caught.value.where)
+    done = retain(lake, NOON_US + DAY_US, tables=["steps"])
+    assert [(one.job_id, one.rows) for one in done.dropped] == [("b", 48)]
+    assert [(one.job_id, one.rows) for one in done.stayed] == [("a", 48)]
+    assert {s.job_id: s.rows for s in lake.segments("steps")} == {"a": 48}
     assert DuckEngine(lake).run("history_span", job_id="b").to_pylist()[0]["row_count"] == 48
