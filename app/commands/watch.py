@@ -151,8 +151,12 @@ def watch_command(
         watch = follow(open_lake(lake, create=True), kind, url, options, first_us=first_us)
         interval = interval or 15.0  # as often as it is scraped where nobody says otherwise
     else:
-        if once and not source.exists():
-            raise NotFoundError("there is no such file", where=str(source), hint="check the path")
+        if not source.exists():
+            if once:
+                raise NotFoundError(
+                    "there is no such file", where=str(source), hint="check the path"
+                )
+            teller.say(f"{source} is not there yet: it is read once it is")
         watch = Watch(open_lake(lake, create=True), kind, source, options, match=match)
     _follow(watch, url or str(source), teller, stop, once=once, interval_s=interval or 5.0)
 

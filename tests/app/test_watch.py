@@ -334,11 +334,12 @@ class TestFolder:
         assert steps(lake) == [(0, 1, 0), (0, 9, 0)]
 
 
-def launch(lake: Path, source: Path, *more: str) -> subprocess.Popen[str]:
+def launch(lake: Path, source: Path, *more: str, as_json: bool = True) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "steptax.app.cli", "watch", "steps", str(source)),
-            *("--lake", str(lake), "--job", "j", "--interval", "0.05", "--json", *more),
+            *("--lake", str(lake), "--job", "j", "--interval", "0.05", *more),
+            *(["--json"] if as_json else []),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -390,6 +391,19 @@ class TestCommand:
         for line in out.splitlines():
             assert json.loads(line)["ok"] is True
         assert not [p for p in root.rglob("*.tmp") if p.parent.name == "commits"]
+
+    def test_a_file_that_is_not_there_yet_is_named_and_read_once_it_is(
+        self, tmp_path: Path, log: Path
+    ) -> None:
+        process = launch(tmp_path / "lake", log, as_json=False)
+        wait_for(lambda: (tmp_path / "lake" / "LAKE.json").exists())
+        add(log, HEAD + row(1))
+        wait_for(lambda: (tmp_path / "lake" / "commits").exists())
+        os.kill(process.pid, signal.SIGINT)
+        said, err = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, err) == (0, "")
+        assert "times.csv is not there yet" in " ".join(said.split())
+        assert steps(Lake(tmp_path / "lake")) == [(0, 1, 0)]
 
     def test_ctrl_c_leaves_cleanly(self, tmp_path: Path, log: Path) -> None:
         add(log, HEAD + row(1))
