@@ -94,14 +94,15 @@ class Copies:
 
     def _clear(self) -> None:
         """Remove what nobody reads any more, however much room there is."""
-        for level in (self._root / "rollups").glob("*/*"):
+        for level in sorted((self._root / "rollups").glob("*/*")):
             for place, _, names in os.walk(level):
                 for path in (Path(place, name) for name in names):
                     segment = "tables" / path.relative_to(level)
                     if self._is_merged(segment.as_posix()):
                         with contextlib.suppress(OSError):
-                            path.unlink(missing_ok=True)  # also one of an older version
+                            # First, while it is there: what adds it up goes with it.
                             forget(self._root, segment.parts[1], self._root / segment)
+                            path.unlink(missing_ok=True)  # also one of an older version
         before_s = time.time() - UNFINISHED_S
         for used_s, _, path in self._there():
             if used_s < before_s and path.name.startswith(".") and path.suffix == ".tmp":
