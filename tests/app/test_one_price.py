@@ -134,6 +134,29 @@ def test_every_view_has_the_same_price(
     _alert(ws, tmp_path, typed, per_hour)
 
 
+def test_waiting_is_one_sum_where_reports_of_ranks_are_missing(tmp_path: Path) -> None:
+    rows = steps("a", BEGIN, LENGTH, slow_us=6 * S)
+    del rows[5 * RANKS : 5 * RANKS + 2], rows[-1]
+    ws = lake_of(
+        tmp_path / "lake",
+        jobs=[job("a", BEGIN, BEGIN + LENGTH * 60 * S)],
+        ranks=on("a", "n"),
+        steps=rows,
+    )
+    losses = {row.what: row for row in fleet_view(ws, price=TYPED).losses}
+    fleet = losses["waiting for the slowest rank"]
+    review = next(
+        line for line in executive_view(ws, price=TYPED).ledger if line.bucket == "straggler_wait"
+    )
+    ledger = next(
+        line for line in job_view(ws, "a", price=TYPED).ledger if line.bucket == "straggler_wait"
+    )
+    assert ledger.gpu_seconds
+    assert fleet.gpu_hours.value == pytest.approx(ledger.gpu_seconds / 3600, rel=1e-9)
+    assert review.gpu_seconds == pytest.approx(ledger.gpu_seconds, rel=1e-9)
+    assert round(fleet.usd.value or 0, 2) == float(review.usd or 0) == float(ledger.usd or 0)
+
+
 def _repair(
     ws: Workspace,
     steptax: Callable[..., Any],

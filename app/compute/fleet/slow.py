@@ -62,6 +62,8 @@ class SlowFact:
     episodes: tuple[Episode, ...]
     reason: str | None = None
     """Why fail-slow could not be looked for; None where it could."""
+    waiting_gpu_hours: float | None = None
+    """In which ranks waited for a slower one, as the ledger of the job has it."""
 
 
 @dataclass(frozen=True)

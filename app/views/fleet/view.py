@@ -211,11 +211,7 @@ def _losses(
             none = Measure.missing("GPU-hours", "the state of no job is known")
             found.append((what, None, none, note, []))
     found.append(_redone(facts))
-    wait = [
-        (f.job_id, f.waste.value * f.gpu_hours)
-        for f in facts.slow
-        if f.waste.value is not None and f.gpu_hours is not None
-    ]
+    wait = [(f.job_id, f.waiting_gpu_hours) for f in facts.slow if f.waiting_gpu_hours is not None]
     waiting = Measure.missing("GPU-hours", "no job has per-rank steps that tell it")
     if wait:
         lost_hours = sum(lost for _, lost in wait)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from steptax.app.compute.bill.goodput import GPU_US_PER_HOUR
 from steptax.app.compute.causes.model import Diagnosis, Finding, Scope
 from steptax.app.compute.fleet.slow import CAUSE_UNKNOWN, Episode, SlowFact, is_fail_slow
 from steptax.app.compute.spoken import spoken_ratio
@@ -28,7 +29,13 @@ def slow_fact(analysed: Analysed, diagnosis: Diagnosis) -> SlowFact:
         result.waste_ratio,
         episodes,
         diagnosis.reason,
+        None if hours is None else _waiting_hours(analysed),
     )
+
+
+def _waiting_hours(analysed: Analysed) -> float | None:
+    row = analysed.ledger.row("straggler_wait")
+    return None if row is None or row.gpu_us is None else float(row.gpu_us / GPU_US_PER_HOUR)
 
 
 def _episode(analysed: Analysed, finding: Finding, hours: float | None) -> Episode:
