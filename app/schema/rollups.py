@@ -131,11 +131,25 @@ STEP_TOTALS = Rollup(
         _sum("compute_us", "compute"),
         _sum("input_us", "waiting for data"),
         Total("loss_n", f"count({_LOSS_NANO})", "sum(loss_n)", "finite losses", "rows"),
-        # Of version 2 this is the whole sum, and the next is null: together they are right for it.
+        # Such a rank has no mean with the others: the step has no loss.
+        Total(
+            "loss_odd_n",
+            f"count(loss) - count({_LOSS_NANO})",
+            "sum(loss_odd_n)",
+            "losses that are not finite, or beyond any",
+            "rows",
+        ),
+        # What version 2 kept, and nothing since: a reader of that version finds no loss, not half.
         Total(
             "loss_nano_sum",
-            f"sum({_LOSS_NANO} & {(1 << _LOW_BITS) - 1})",
+            "max(CAST(NULL AS BIGINT))",
             "sum(loss_nano_sum)",
+            "sum of losses in billionths, of version 2",
+        ),
+        Total(
+            "loss_low_sum",
+            f"sum({_LOSS_NANO} & {(1 << _LOW_BITS) - 1})",
+            "sum(loss_low_sum)",
             f"sum of losses in billionths, of each the low {_LOW_BITS} bits",
         ),
         Total(

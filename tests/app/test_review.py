@@ -271,6 +271,18 @@ def test_what_to_fix_first_and_what_it_is_worth(tmp_path: Path) -> None:
     assert "GPU-hours" in unpriced.worth
 
 
+def test_what_is_fixed_first_is_part_of_what_all_jobs_can_win_back(tmp_path: Path) -> None:
+    begin = us(2026, 11, 10)
+    ws = lake_of(
+        tmp_path / "lake",
+        jobs=[job(name, begin, begin + 2 * HOUR) for name in "ab"],
+        steps=steps("a", begin, 120, slow_us=15 * S) + steps("b", begin, 120, slow_us=15 * S),
+    )
+    for price in (Decimal(2), None):
+        view = review(ws, price=price)
+        assert "50.0 % of all that can be won back" in view.fix_first.worth
+
+
 def test_a_sliver_of_recorded_steps_says_nothing_of_the_whole(tmp_path: Path) -> None:
     begin = us(2026, 11, 10)
     ws = lake_of(

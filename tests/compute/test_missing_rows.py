@@ -121,3 +121,18 @@ def test_a_step_with_too_few_ranks_does_not_count() -> None:
     got = analyse_stragglers(job(lost))
     assert 10 not in got.coverage.step_places
     assert got.coverage.steps_used == 39
+
+
+def test_ranks_that_report_too_little_wait_as_well() -> None:
+    lost = np.zeros((60, 8), dtype=bool)
+    lost[::2, 4] = lost[1::3, 6] = lost[2::3, 7] = True
+    got = analyse_stragglers(job(lost))
+    assert got.coverage.label == "on 5 of 8 ranks"
+    assert got.verdict.text.startswith("Rank 5 makes the other 7 wait: ")
+
+
+def test_a_slow_rank_that_joins_late_is_named() -> None:
+    lost = np.zeros((300, 8), dtype=bool)
+    lost[:180, 5] = True
+    got = analyse_stragglers(job(lost))
+    assert (got.verdict.kind, got.verdict.ranks) == (Kind.WORKER, (5,)), got.verdict.text

@@ -44,7 +44,7 @@ def test_of_each_step_and_rank_the_row_that_started_last_holds(
     for step, rank, start_us, duration_us in rows:
         began = -1.0 if np.isnan(start_us) else start_us
         known = expected.get((step, rank))
-        if known is None or began >= known[0]:
+        if known is None or (began, duration_us) >= known:
             expected[step, rank] = (began, duration_us)
     found, left_out = newest_of_each(columns(rows))
     assert left_out == len(rows) - len(expected)
@@ -63,3 +63,15 @@ def test_other_faults_are_not_hidden() -> None:
     rows = columns([(1, 0, 5.0, 10.0), (1, 0, 6.0, -1.0)])
     with pytest.raises(IntegrityError, match="cannot be negative"):
         matrix_of_newest(rows, lambda c: build_matrix(c, world_size=1))
+
+
+@pytest.mark.parametrize("start", [None, 5.0])
+def test_what_holds_does_not_depend_on_the_order_of_rows(start: float | None) -> None:
+    """Queries give rows in no order: the same question must not be answered in two ways."""
+    columns = {"step": np.array([1, 1, 1]), "rank": np.zeros(3, np.int32)}
+    columns |= {"duration_us": np.array([7, 9, 8]), "loss": np.array([3.0, 1.0, 2.0])}
+    if start is not None:
+        columns["start_us"] = np.full(3, start)
+    for order in ([0, 1, 2], [2, 1, 0], [1, 0, 2]):
+        kept, left_out = newest_of_each({n: v[order] for n, v in columns.items()})
+        assert (kept["duration_us"].tolist(), kept["loss"].tolist(), left_out) == ([9], [1.0], 2)

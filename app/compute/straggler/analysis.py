@@ -163,6 +163,7 @@ def _result(
             flagged,
             stages,
             stage,
+            ranks_expected=coverage.ranks_expected,
             tax_ratio=tax.value or 0.0,
             mean_step_us=used.step_us,
             relative_time=used.matrix.time_is_relative,

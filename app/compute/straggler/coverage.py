@@ -98,6 +98,9 @@ def cover(
         used_ranks = np.count_nonzero(cells, axis=0) >= rules.rank_reports_ratio * steps
         least = rules.step_reports_ratio * max(1, int(np.count_nonzero(used_ranks)))
         used_steps = np.count_nonzero(cells[:, used_ranks], axis=1) >= least
+        if not used_ranks.all() and np.count_nonzero(complete) >= rules.complete_steps:
+            # Who joined late, or reports seldom, may be whom the others wait for.
+            used_steps, used_ranks = complete, np.ones(ranks, dtype=bool)
     missing = np.count_nonzero(~cells[np.ix_(used_steps, used_ranks)])
     last = np.where(
         matrix.reported.any(axis=0), steps - 1 - np.argmax(matrix.reported[::-1], axis=0), 0

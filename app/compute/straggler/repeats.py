@@ -32,13 +32,16 @@ def newest_of_each(columns: Columns) -> tuple[Columns, int]:
     A job that was started again from a checkpoint without saying that it is a further attempt tells
     of its last steps twice, and so do two processes that take themselves for the same rank. The row
     that started last holds: it is what the job went on from. Where starts are unknown or equal, the
-    later row does. ``columns`` [N] are those of ``build_matrix``.
+    longer one does, whatever order the rows come in: a query gives them in none. ``columns`` [N]
+    are those of ``build_matrix``.
     """
     step, rank = np.asarray(columns["step"]), np.asarray(columns["rank"])
     start_us = columns.get("start_us")
     began = np.zeros(len(step)) if start_us is None else np.asarray(start_us, dtype=np.float64)
-    # Unknown starts come before known ones; equals keep the order of the rows.
-    order = np.lexsort((np.nan_to_num(began, nan=-np.inf), rank, step))
+    # Unknown starts come before known ones; of equals all else decides, the duration first.
+    names = sorted({*columns} - {"step", "rank", "start_us"}, key=lambda n: (n == "duration_us", n))
+    rest = [np.asarray(columns[name]) for name in names]
+    order = np.lexsort((*rest, np.nan_to_num(began, nan=-np.inf), rank, step))
     step, rank = step[order], rank[order]
     is_last = np.ones(len(order), dtype=bool)
     is_last[:-1] = (step[1:] != step[:-1]) | (rank[1:] != rank[:-1])

@@ -63,6 +63,8 @@ class StragglerRules:
     """A column counts as measured when at least this share of the reports carries it."""
     complete_steps_ratio: float = 0.5
     """Steps with every expected rank are used alone when they are at least this share."""
+    complete_steps: int = 32
+    """... or so many, where otherwise a rank would be left out."""
     rank_reports_ratio: float = 0.8
     """Otherwise the ranks that reported at least this share of the steps are used ..."""
     step_reports_ratio: float = 0.8

@@ -75,6 +75,7 @@ def judge(
     stages: StageTable | None,
     stage: int | None,
     *,
+    ranks_expected: int,
     tax_ratio: float,
     mean_step_us: float,
     relative_time: bool,
@@ -93,7 +94,7 @@ def judge(
         ranks = tuple(int(r) for r in table.ranks[flagged])
         first = int(flagged[0])
         if len(ranks) == 1:
-            rest = len(table.ranks) - 1
+            rest = ranks_expected - 1  # also those with too few reports to be compared
             head = (
                 f"Rank {ranks[0]} makes the other {rest:,} wait: "
                 if rest > 1

@@ -21,10 +21,24 @@ def bill_metrics(
 
     ``gpu_hours`` are those of the window.
     """
-    return bill.metrics | {
-        "hfu_ratio": _hfu(bill),
-        "usd_per_billion_tokens": _usd_per_billion_tokens(loaded, bill, gpu_hours, price),
-    }
+    unexplained = {line.bucket: line.share for line in bill.lines}.get("unexplained")
+    told = (
+        {}
+        if unexplained is None
+        else {
+            "unexplained_ratio": Measure(
+                unexplained, "ratio", level=bill.metrics["goodput_ratio"].level
+            )
+        }
+    )
+    return (
+        bill.metrics
+        | told
+        | {
+            "hfu_ratio": _hfu(bill),
+            "usd_per_billion_tokens": _usd_per_billion_tokens(loaded, bill, gpu_hours, price),
+        }
+    )
 
 
 def _hfu(bill: Bill) -> Measure:

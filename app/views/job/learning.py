@@ -15,7 +15,7 @@ from steptax.app.compute.measure import Level, Measure
 from steptax.app.compute.stats.rows import Floats, Ints
 from steptax.app.format import format_measure, format_value
 from steptax.app.queries.arrays import numbers_of
-from steptax.app.views.job.extent import loss_by_step
+from steptax.app.views.job.extent import loss_by_step, step_span
 from steptax.app.views.pricing.given import NO_PRICE, NO_WORLD, RELATIVE_TIME
 from steptax.app.views.whatif.models import Known, Numbers
 from steptax.app.views.workspace import Workspace
@@ -177,7 +177,8 @@ def _of_steps(
     step, loss = _ints(rows, "step"), _reals(rows, "loss")
     duration = _ints(rows, "duration_us")
     basis = f"{len(step):,} recorded steps"
-    ranks = int(_ints(rows, "ranks").max())
+    # Not those of a step: in roll-ups a rank that tells of it twice counts twice there.
+    ranks = int(step_span(ws, str(job["job_id"]))["ranks"])
     of_job = job.get("time_basis") == "log" and ranks == 1
     gpus = job.get("world_size") or (None if of_job else ranks)
     reason = _no_dollars(job, price, gpus)

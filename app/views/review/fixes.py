@@ -43,7 +43,7 @@ def fixes(jobs: ReviewJobs) -> tuple[FixFirst, ...]:
         return (one.worth_usd if by_usd else one.worth_gpu_hours).value or 0.0
 
     found.sort(key=lambda one: (-size(one), one.what))
-    whole = sum(size(one) for one in found)
+    whole = sum(size(one) for one in found) + _other_stragglers(jobs, by_usd=by_usd)
     return tuple(replace(one, worth=_worth(one, size(one) / whole)) for one in found if whole)
 
 
@@ -52,6 +52,16 @@ def _worth(found: FixFirst, share: float) -> str:
     amount = found.worth_usd if found.worth_usd.value is not None else found.worth_gpu_hours
     most = "at most " if found.is_most else ""
     return f"{most}{format_measure(amount)}, {format_share(share)} of all that can be won back"
+
+
+def _other_stragglers(jobs: ReviewJobs, *, by_usd: bool) -> float:
+    """What stragglers of all jobs but the first cost; failed jobs count with all that they held."""
+    others = jobs.places[1:]
+    others = others[~_has_failed(jobs)[others]]
+    if by_usd and jobs.review.is_priced_by_day:
+        return float(jobs.recover_usd[others].sum())
+    hours = float(jobs.recover_us[others].sum()) / GPU_US_PER_HOUR
+    return hours * float(jobs.cost.usd_per_gpu_hour or 0) if by_usd else hours
 
 
 def _straggler(jobs: ReviewJobs) -> FixFirst | None:

@@ -32,6 +32,8 @@ from steptax.app.views.whatif.words import (
 )
 
 #: Calculators whose answer depends on how many ranks wait for each other.
+#: More values of an input than this are not written out in a command: the job is named instead.
+_MANY = 64
 _SCALED = ("kernel-speedup", "expected-max", "backup-workers")
 
 IS_BAND = "the answer is a band"
@@ -94,7 +96,7 @@ def whatif_view(
         answer=answer,
         warnings=_warnings(fields, result),
         traps=tuple(TRAPS[trap] for trap in entry(name).traps),
-        command=_command(name, fields),
+        command=_command(name, fields, source),
         typed={
             field.name: plain_value(field.value)
             for field in fields
@@ -193,10 +195,19 @@ def _warnings(fields: Iterable[InputField], result: Result | None) -> tuple[str,
     return tuple(dict.fromkeys(said))
 
 
-def _command(name: str, fields: Iterable[InputField]) -> str:
-    """The line that gives the same numbers in a terminal."""
+def _command(name: str, fields: Iterable[InputField], source: JobInputs | None) -> str:
+    """The line for a terminal that gives the same numbers; a job stands for its many values."""
+    fields = tuple(fields)
     words = ["steptax", "calc", name]
+    by_job = source is not None and any(
+        isinstance(f.value, (list, tuple)) and len(f.value) > _MANY and f.origin is Origin.MEASURED
+        for f in fields
+    )
+    if by_job and source is not None:
+        words += ["--job", source.job_id]
     for field in fields:
-        if field.value is not None and field.origin is not Origin.DEFAULT:
+        if field.value is None or field.origin is Origin.DEFAULT:
+            continue
+        if not (by_job and field.origin is Origin.MEASURED):
             words += [f"--{field.name.replace('_', '-')}", plain_value(field.value)]
     return shlex.join(words)
