@@ -15,6 +15,7 @@ from decimal import Decimal
 from statistics import median
 
 from steptax.app.compute.measure import Measure
+from steptax.app.schema.moments import FIRST_US, LAST_US
 from steptax.app.words import count_text
 
 UNKNOWN = "unknown"
@@ -158,6 +159,8 @@ def format_moment(timestamp_us: int | None) -> str:
     """A time stamp in microseconds as ``2026-11-28 14:03:05 UTC``."""
     if timestamp_us is None:
         return UNKNOWN
+    if not FIRST_US <= timestamp_us < LAST_US:
+        return "beyond any date"
     return datetime.fromtimestamp(timestamp_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

@@ -77,6 +77,7 @@ class Beats(threading.Thread):
             for job_id, beat in found:
                 if job_id not in self._jobs:
                     self._jobs[job_id] = self._load(job_id)
+                    self._heard_s[job_id] = time.monotonic()  # it can be forgotten, whatever comes
                 ranks, rank = self._jobs[job_id], beat["rank"]
                 known = ranks.get(rank)
                 if known is None:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from steptax.app.collect.explain import explain_lines
 from steptax.app.lake.segments import conform, job_folder
 from steptax.app.schema import Reject, Table, table
+from steptax.app.schema.moments import LAST_US
 from steptax.connectors.recorder.batch import Piece, decode_batch, inflate
 
 #: Of a body as it comes, and unpacked. A sender's batch is a tenth of it.
@@ -23,6 +24,7 @@ _PIECE_ROWS = 1_000_000
 _RAW_CHARACTERS = 500
 _NAME_BYTES = 255
 _NOT_NEGATIVE = ("rank", "step", "attempt", "duration_us", "start_us")
+_TIMES = ("duration_us", "start_us", "end_us", "ts_us")
 
 
 @dataclass
@@ -154,6 +156,10 @@ def _checked(spec: Table, job_id: str, rows: int, found: pa.Table) -> pa.Table:
             raise _RefusedError(f"{column.name}: expected a value in each row", column.name)
         if column.name in _NOT_NEGATIVE and (pc.min(values).as_py() or 0) < 0:
             raise _RefusedError(f"{column.name}: expected no negative value", column.name)
+        if column.name in _TIMES and (pc.max(values).as_py() or 0) >= LAST_US:
+            raise _RefusedError(
+                f"{column.name}: expected a time before the year 10000", column.name
+            )
     if not pc.all(pc.equal(conformed["job_id"], job_id)).as_py():
         raise _RefusedError(f"job_id: expected {job_id!r} in each row", "job_id")
     return conformed

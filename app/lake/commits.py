@@ -21,10 +21,9 @@ from steptax.app.errors import IntegrityError
 from steptax.app.lake.files import locked, write_whole
 from steptax.app.lake.folded import Folded, Replaced, fold_name, fold_number, fold_of, runs_named
 from steptax.app.lake.listing import Listing
-from steptax.app.lake.records import LAST_US, RETAIN, Commit, body_of, commit_of
+from steptax.app.lake.records import RETAIN, Commit, body_of, commit_of
 
 __all__ = [
-    "LAST_US",
     "LOOKS",
     "RETAIN",
     "Commit",

@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
+from steptax.app.schema.moments import LAST_US
+
 #: The kind of the commits that drop rows, of which sums remain.
 RETAIN = "retain"
-#: Moments end with the year 9999, which is the last that can be written as a date.
-LAST_US = 253_402_300_800_000_000
 #: What a record holds, and what is told of it by kind: it may be of another version, or a hand's.
 _SHAPE: dict[str, type | UnionType] = {
     **dict.fromkeys(("id", "kind"), str),

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from steptax.app.schema.moments import FIRST_US, LAST_US
 from steptax.connectors.devices.quantities import mask_of
 from steptax.connectors.values import BadValueError
 
@@ -125,11 +126,17 @@ def times_ns(column: pa.Array, unit: str) -> Cells:
 
 
 def moments_us(column: pa.Array, unit: str | None) -> Cells:
-    """Moments as int64 microseconds UTC since 1970.
+    """Moments as int64 microseconds UTC since 1970; bad beyond the years 1 to 9999.
 
     From Arrow timestamps, numbers in ``unit``, or ISO 8601 text; text and timestamps without a
     zone count as UTC. Without a unit numbers are bad.
     """
+    found = _moments_us(column, unit)
+    beyond = (found.values < FIRST_US) | (found.values >= LAST_US)
+    return Cells(found.values, found.null, found.bad | (beyond & ~found.null))
+
+
+def _moments_us(column: pa.Array, unit: str | None) -> Cells:
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
         stamps = pc.cast(
             column, pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False

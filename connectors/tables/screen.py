@@ -166,7 +166,8 @@ def _wants(target: Target) -> str:
         Kind.REAL: "a number",
         Kind.TIME: "a duration",
         Kind.TIME_NS: "a time",
-        Kind.MOMENT: "a time: ISO 8601, or a number with a unit in the column's name",
+        Kind.MOMENT: "a time before the year 10000: ISO 8601, or a number with a unit in the "
+        "column's name",
     }
     floor = f" of at least {target.floor:g}" if target.floor is not None else ""
     ceiling = f", at most {target.ceiling:.0f}" if target.ceiling is not None else ""

@@ -108,6 +108,12 @@ def test_parquet_of_a_recorder_is_taken_too() -> None:
         (segment([row(step=2**63)]), "line 1, step: expected a whole number", "step"),
         (segment([row(rank=2**31)]), "rank: expected a whole number of 32 bits", "rank"),
         (segment([row(rank=-1)]), "rank: expected no negative value", "rank"),
+        (
+            segment([row(start_us=10**9 * 10**9)]),
+            "start_us: expected a time before the year 10000",
+            "start_us",
+        ),
+        (segment([row(duration_us=2**62)]), "duration_us: expected a time before", "duration_us"),
         (segment([row(source=7)]), "source: expected text, found 7", "source"),
         (segment([row(loss="x")]), "loss: expected a number", "loss"),
         (segment([row(duration_us=None)]), "duration_us: expected a value", "duration_us"),

@@ -155,6 +155,7 @@ def test_ages(seconds: float, text: str) -> None:
 
 def test_moments_are_utc() -> None:
     assert format_moment(1_764_338_585_000_000) == "2025-11-28 14:03:05 UTC"
+    assert format_moment(2**62) == format_moment(-(2**62)) == "beyond any date"
 
 
 def test_counts() -> None:

@@ -190,3 +190,17 @@ class TestTracker:
         assert (last["value"], last["reason"]) == (None, "the job reports no loss")
         error = steptax("calc", "learning-velocity", "--job", "h", fails=2)
         assert "reports no loss" in error["message"]
+
+
+def test_rows_told_twice_cost_once_also_when_sums_are_all_that_is_kept(
+    tmp_path: Path, steptax: Callable[..., Any]
+) -> None:
+    for name, steps in (("a.jsonl", range(20)), ("b.jsonl", range(10, 20))):
+        write_steps(tmp_path / name, [*steps])
+        steptax("ingest", "steps", tmp_path / name)
+    paid = []
+    for _ in range(2):
+        paid.append(steptax("job", "j", "--price", PRICE)["learning"]["spent_usd"]["value"])
+        steptax("retain", "--days", "1", "--drop")
+    assert paid[0] == pytest.approx(20)
+    assert paid[1] == pytest.approx(paid[0])

@@ -263,8 +263,15 @@ def test_start_times_are_iso_or_numbers(read: Callable[..., Read]) -> None:
     assert [r["start_us"] for r in iso.rows()] == [1_738_360_800_250_000]
     assert iso.reasons[0][1:] == (
         "start",
-        "expected a time: ISO 8601, or a number with a unit in the column's name, found 'soon'",
+        "expected a time before the year 10000: ISO 8601, or a number with a unit in the column's "
+        "name, found 'soon'",
     )
+    # Nanoseconds in a column of microseconds: no year has five digits.
+    late = read(
+        "step,rank,duration_ms,start_us\n1,0,5,1738360800000000\n2,0,5,1738360800000000000\n"
+    )
+    assert len(late.rows()) == 1
+    assert late.reasons[0][:2] == (3, "start")
     with pytest.raises(InputError, match="unit of column 'start'"):
         read("step,rank,duration_ms,start\n1,0,5,1738360800\n")
     ns = read("step,rank,duration_ms,start_ns\n1,0,5,1738360800123456789\n")

@@ -24,6 +24,7 @@ from steptax.app.compute.straggler.steps import StepMatrix, name_cell, without_i
 from steptax.app.errors import IntegrityError, UserError
 from steptax.app.format import format_measure
 from steptax.app.queries.arrays import numbers_of
+from steptax.app.schema.moments import LAST_US
 from steptax.app.views.bill.sharing import lost_findings
 from steptax.app.views.job.extent import step_summary
 from steptax.app.views.job.load import LoadedJob
@@ -138,8 +139,8 @@ def job_waterfall(
 
     Raises:
         UserError: durations are normalised, or neither record nor steps tell when it ran.
-        IntegrityError: it ends before it starts, its parts exceed its steps, or those of every
-            report exceed its duration, so that what is left over would be negative.
+        IntegrityError: it ends before it starts or beyond any date, its parts exceed its steps, or
+            those of every report exceed its duration, so that what is left over would be negative.
     """
     if job.get("state") == "running" and job.get("end_us") is not None:
         # The end of an attempt before this one: the record of a new one has none yet.
@@ -173,6 +174,12 @@ def job_waterfall(
         until_us=until_us,
         taken=[Allocation(o.start_us, o.end_us, o.gpus) for o in lost],
     )
+    if bill.timeline is not None and bill.timeline.span_us[1] >= LAST_US:
+        raise IntegrityError(
+            "its steps or its events say that it ran beyond the year 9999: one of their times is "
+            "wrong",
+            where=str(job.get("job_id")),
+        )
     return replace(bill, findings=(*bill.findings, *lost_findings(lost))), convention
 
 
