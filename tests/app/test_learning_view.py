@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from steptax.app.compute.learning.record import LossRecord, paid_since
 from steptax.app.errors import UserError
+from tests.app.fleet_lake import RANKS as FLEET_RANKS
+from tests.app.fleet_lake import lake_of, steps
 
 RANKS = 2
 PRICE = "1800"  # two devices at this price are a dollar a second
@@ -195,12 +197,16 @@ class TestTracker:
 def test_rows_told_twice_cost_once_also_when_sums_are_all_that_is_kept(
     tmp_path: Path, steptax: Callable[..., Any]
 ) -> None:
-    for name, steps in (("a.jsonl", range(20)), ("b.jsonl", range(10, 20))):
-        write_steps(tmp_path / name, [*steps])
-        steptax("ingest", "steps", tmp_path / name)
-    paid = []
+    rows = [
+        one
+        | {"duration_us": 1_000_000, "start_us": BEGIN_US + one["step"] * 1_000_000, "loss": 2.0}
+        for one in steps("j", BEGIN_US, 20)
+    ]
+    ws = lake_of(tmp_path / "lake", steps=[*rows, *rows[10 * FLEET_RANKS :]])
+    assert ws.job("j").get("world_size") is None
+    lake, paid = ("--lake", tmp_path / "lake"), []
     for _ in range(2):
-        paid.append(steptax("job", "j", "--price", PRICE)["learning"]["spent_usd"]["value"])
-        steptax("retain", "--days", "1", "--drop")
-    assert paid[0] == pytest.approx(20)
+        paid.append(steptax("job", "j", "--price", PRICE, *lake)["learning"]["spent_usd"]["value"])
+        steptax("retain", "--days", "1", "--drop", *lake)
+    assert paid[0] == pytest.approx(20 * FLEET_RANKS / 2)
     assert paid[1] == pytest.approx(paid[0])
