@@ -283,6 +283,84 @@ def test_what_is_fixed_first_is_part_of_what_all_jobs_can_win_back(tmp_path: Pat
         assert "50.0 % of all that can be won back" in view.fix_first.worth
 
 
+def shares_of(view: ExecutiveView) -> list[float]:
+    """Shares of all that can be won back, in percent."""
+    return [float(one.worth.split(", ")[1].split(" %")[0]) for one in view.fixes]
+
+
+def test_a_job_that_failed_counts_once_however_slow_its_rank_was(tmp_path: Path) -> None:
+    begin = us(2026, 11, 10)
+    ws = lake_of(
+        tmp_path / "lake",
+        jobs=[
+            job("bad", begin, begin + 2 * HOUR, state="failed"),
+            job("good", begin, begin + 2 * HOUR),
+        ],
+        steps=steps("bad", begin, 120, slow_us=15 * S) + steps("good", begin, 120, slow_us=5 * S),
+    )
+    for price in (Decimal(2), None):
+        view = review(ws, price=price)
+        assert view.jobs[0].job_id == "bad"
+        failed, straggler = view.fixes
+        assert failed.what == "1 job that failed"
+        assert straggler.job_id == "good"
+        assert straggler.worth_gpu_hours.value == view.jobs[1].recoverable_gpu_hours.value
+        assert sum(shares_of(view)) == pytest.approx(100, abs=0.2)
+    view = review(ws)
+    told = sum(one.recoverable_usd.value for one in view.jobs)
+    assert card(view, "recoverable_usd").measure.value == pytest.approx(told)
+    assert view.showback["team"][0].recoverable_usd.value == pytest.approx(told)
+
+
+def test_in_a_period_the_stragglers_of_its_jobs_alone_count(tmp_path: Path) -> None:
+    begin = us(2026, 11, 10)
+    ws = lake_of(
+        tmp_path / "lake",
+        jobs=[
+            job(name, begin + k * DAY, begin + k * DAY + 2 * HOUR) for k, name in enumerate("ab")
+        ],
+        steps=steps("a", begin, 120, slow_us=15 * S) + steps("b", begin + DAY, 120, slow_us=15 * S),
+    )
+    assert shares_of(review(ws)) == [50.0]
+    alone = review(ws, "2026-11-11", "2026-11-11")
+    assert alone.fix_first.job_id == "b"
+    assert shares_of(alone) == [100.0]
+    assert alone.fix_first.worth_usd.value == card(alone, "recoverable_usd").measure.value
+
+
+def test_the_costliest_straggler_leads_and_without_all_costs_the_longest(tmp_path: Path) -> None:
+    """Devices of ``a`` cost ten times those of ``b``, which lost twice the time; ``c`` has none."""
+    begin = us(2026, 11, 10)
+    jobs = [job(name, begin, begin + 2 * HOUR) for name in "ab"]
+    tables: dict[str, Any] = {
+        "ranks": on("a", "n1") + on("b", "n2"),
+        "steps": steps("a", begin, 120, slow_us=8 * S) + steps("b", begin, 120, slow_us=16 * S),
+        "charges": [
+            charge("1", begin, begin + 2 * HOUR, "160", "n1"),
+            charge("2", begin, begin + 2 * HOUR, "16", "n2"),
+        ],
+    }
+    view = review(lake_of(tmp_path / "priced", jobs=jobs, **tables))
+    assert view.jobs[0].job_id == "b"
+    assert view.fix_first.job_id == "a"
+    total = card(view, "recoverable_usd").measure.value
+    assert shares_of(view) == [
+        pytest.approx(100 * view.fix_first.worth_usd.value / total, abs=0.05)
+    ]
+    assert sum(row.recoverable_usd.value for row in view.showback["team"]) == pytest.approx(total)
+    # Nothing was charged for a third job, so what all of them cost is not known, and time is.
+    late = begin + 5 * DAY
+    more = {
+        "ranks": tables["ranks"] + on("c", "n3"),
+        "steps": tables["steps"] + steps("c", late, 120, slow_us=5 * S),
+        "charges": tables["charges"],
+    }
+    view = review(lake_of(tmp_path / "part", jobs=[*jobs, job("c", late, late + 2 * HOUR)], **more))
+    assert view.fix_first.job_id == "b"
+    hours = [one.recoverable_gpu_hours.value for one in view.jobs]
+    assert shares_of(view) == [pytest.approx(100 * hours[0] / sum(hours), abs=0.05)]
+
+
 def test_a_sliver_of_recorded_steps_says_nothing_of_the_whole(tmp_path: Path) -> None:
     begin = us(2026, 11, 10)
     ws = lake_of(

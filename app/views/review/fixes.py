@@ -35,16 +35,41 @@ def fixes(jobs: ReviewJobs) -> tuple[FixFirst, ...]:
 
     A job that failed counts once, with all that it held.
     """
-    made = (_straggler(jobs), _failed(jobs), _rolled_back(jobs), _idle(jobs))
+    stragglers = _Stragglers(jobs)
+    made = (_straggler(jobs, stragglers), _failed(jobs), _rolled_back(jobs), _idle(jobs))
     found = [one for one in made if one is not None]
-    by_usd = all(one.worth_usd.value is not None for one in found)
+    by_usd = stragglers.is_priced and all(one.worth_usd.value is not None for one in found)
 
     def size(one: FixFirst) -> float:
         return (one.worth_usd if by_usd else one.worth_gpu_hours).value or 0.0
 
     found.sort(key=lambda one: (-size(one), one.what))
-    whole = sum(size(one) for one in found) + _other_stragglers(jobs, by_usd=by_usd)
+    whole = sum(size(one) for one in found) + stragglers.others(by_usd=by_usd)
     return tuple(replace(one, worth=_worth(one, size(one) / whole)) for one in found if whole)
+
+
+class _Stragglers:
+    """Jobs with a persistent straggler, without those that failed: these count with all they held.
+
+    ``first`` is where the costliest stands in ``places``: by what it costs, or by GPU-hours where
+    the cost of one of them is not known.
+    """
+
+    def __init__(self, jobs: ReviewJobs) -> None:
+        is_one = (jobs.recover_us > 0) & ~_has_failed(jobs)
+        self.places = at = jobs.places[is_one[jobs.places]]
+        self.hours = jobs.recover_us[at] / GPU_US_PER_HOUR
+        self.usd = jobs.recover_usd[at]
+        self.is_priced = not len(at) or bool(
+            (jobs.unpriced_us[at] == 0).all() and (self.usd > 0).all()
+        )
+        sizes = self.usd if self.is_priced else self.hours
+        self.first = int(sizes.argmax()) if len(at) else None
+
+    def others(self, *, by_usd: bool) -> float:
+        """USD, or GPU-hours, that the stragglers of all of them but the first cost."""
+        sizes = self.usd if by_usd else self.hours
+        return float(np.delete(sizes, self.first).sum()) if self.first is not None else 0.0
 
 
 def _worth(found: FixFirst, share: float) -> str:
@@ -54,21 +79,12 @@ def _worth(found: FixFirst, share: float) -> str:
     return f"{most}{format_measure(amount)}, {format_share(share)} of all that can be won back"
 
 
-def _other_stragglers(jobs: ReviewJobs, *, by_usd: bool) -> float:
-    """What stragglers of all jobs but the first cost; failed jobs count with all that they held."""
-    others = jobs.places[1:]
-    others = others[~_has_failed(jobs)[others]]
-    if by_usd and jobs.review.is_priced_by_day:
-        return float(jobs.recover_usd[others].sum())
-    hours = float(jobs.recover_us[others].sum()) / GPU_US_PER_HOUR
-    return hours * float(jobs.cost.usd_per_gpu_hour or 0) if by_usd else hours
-
-
-def _straggler(jobs: ReviewJobs) -> FixFirst | None:
+def _straggler(jobs: ReviewJobs, stragglers: _Stragglers) -> FixFirst | None:
     """The job whose persistent straggler costs most."""
-    if not len(jobs) or not jobs[0].recoverable_gpu_hours.value:
+    if stragglers.first is None:
         return None
-    first, k = jobs[0], int(jobs.places[0])
+    k = int(stragglers.places[stragglers.first])
+    first = jobs[int(np.flatnonzero(jobs.places == k)[0])]
     facts = jobs.review.base.steps[k]
     price = jobs.price_of(k)
     per_day = Measure.missing("USD/day", "the job does not run")
