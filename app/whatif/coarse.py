@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steptax.app.compute.measure import Measure
+from steptax.app.compute.stats.resample import interval
 from steptax.app.compute.stats.rows import Floats, column_mean
 from steptax.app.compute.straggler.analysis import analyse_stragglers
 from steptax.app.compute.straggler.arrival import Arrivals, arrivals
@@ -22,6 +23,7 @@ from steptax.app.compute.straggler.peers import peer_median
 from steptax.app.compute.straggler.recover import saved_us
 from steptax.app.compute.straggler.result import Kind, StragglerResult
 from steptax.app.compute.straggler.steps import StepMatrix, build_matrix, without_inconsistent
+from steptax.app.compute.straggler.totals import Totals
 from steptax.app.errors import NotFoundError, UserError
 from steptax.app.whatif.estimate import computing
 from steptax.app.whatif.fixes import Fix, FixKind
@@ -36,6 +38,8 @@ WITHIN = "ranks are compared within their pipeline stage: what lies between stag
 #: What can be asked without a graph.
 KINDS = (FixKind.RANKS, FixKind.WORST, FixKind.DP_RANK)
 _RELATIVE = "durations in this source are normalised, so shares hold and absolute values do not"
+_IN_BLOCKS = "interval: 95 % over the steps, neighbouring ones drawn together"
+_INDEPENDENT = "interval: 95 % over the steps taken as independent"
 _US_PER_S = 1e6
 _NEXT = "record a per-operation trace of a few steps: it tells what each repair would return"
 _PATTERNS = {
@@ -194,16 +198,75 @@ def coarse_pattern(coarse: Coarse) -> Pattern:
     return Pattern(_PATTERNS[verdict.kind], f"Per-rank estimate: {verdict.text}", _NEXT, cells)
 
 
-def estimated(coarse: Coarse, values: Floats, unit: str, scale: float = 1.0) -> Measure:
-    """Mean of per-step ``values`` with its interval over the steps, marked as an estimate."""
-    basis = coarse.result.basis
-    warnings = ("interval: 95 % over the steps taken as independent", *coarse.warnings)
-    out = replace(
-        mean_measure(values, unit, scale=scale),
-        level=basis.level,
-        inputs=tuple(basis.inputs),
-        warnings=warnings,
+@dataclass(frozen=True)
+class Repaired:
+    """Steps before and after a repair; ``share`` of their time comes back."""
+
+    share: Measure
+    before_ms: Measure
+    after_ms: Measure
+    S_before: Measure
+    S_after: Measure
+
+
+def repaired(coarse: Coarse, places: npt.NDArray[np.intp]) -> Repaired:
+    """What the ranks at ``places`` like their peers change.
+
+    Intervals are of the same draws as those of the analysis: the same repair has the same one.
+    """
+    step_us = coarse.arrived.step_us
+    saved = step_saving_us(coarse, places) if len(places) else np.zeros(len(step_us))
+    columns = [saved, step_us]
+    used = coarse.result.used
+    slowdown = coarse.result.slowdown_ratio
+    if used is not None and slowdown.value is not None:
+        columns.append(step_us - Totals.of(used, coarse.result.ideal, ()).saving_us)
+    steps = np.stack(columns, axis=1)
+    drawn = None if used is None else used.draw(steps)
+
+    def told(unit: str, saved: float, step: float, under: int | None = None) -> Measure:
+        return _estimated(coarse, steps, drawn, unit, (saved, step), under)
+
+    gone = Measure.missing("x", slowdown.reason or "unknown", level=slowdown.level)
+    known = len(columns) > 2
+    return Repaired(
+        share=told("ratio", 1.0, 0.0, 1),
+        before_ms=told("ms", 0.0, 1e-3),
+        after_ms=told("ms", -1e-3, 1e-3),
+        S_before=told("x", 0.0, 1.0, 2) if known else gone,
+        S_after=told("x", -1.0, 1.0, 2) if known else gone,
     )
+
+
+def _estimated(
+    coarse: Coarse,
+    steps: Floats,
+    drawn: Floats | None,
+    unit: str,
+    weights: tuple[float, float],
+    under: int | None,
+) -> Measure:
+    """Mean of the weighted first columns of ``steps`` [S, K] over that of column ``under``.
+
+    Too few steps to draw blocks of them are taken as independent.
+    """
+    basis = coarse.result.basis
     if coarse.part.time_is_relative and unit not in ("ratio", "x"):
         return Measure.missing(unit, _RELATIVE, level=basis.level)
-    return out
+
+    def weighted(rows: Floats) -> Floats:
+        return np.asarray(rows[:, : len(weights)] @ np.array(weights))
+
+    whole = 1.0 if under is None else float(steps[:, under].mean())
+    if drawn is None or (under is not None and not (drawn[:, under] > 0).all()):
+        how, out = _INDEPENDENT, mean_measure(weighted(steps), unit, scale=1.0 / whole)
+    else:
+        parts = 1.0 if under is None else drawn[:, under]
+        low, high = map(float, interval(weighted(drawn) / parts))
+        how, out = _IN_BLOCKS, Measure(float(weighted(steps).mean()) / whole, unit, low, high)
+    return replace(
+        out,
+        level=basis.level,
+        inputs=tuple(basis.inputs),
+        warnings=(how, *coarse.warnings),
+    )

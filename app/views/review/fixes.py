@@ -85,13 +85,15 @@ def _straggler(jobs: ReviewJobs, stragglers: _Stragglers) -> FixFirst | None:
         return None
     k = int(stragglers.places[stragglers.first])
     first = jobs[int(np.flatnonzero(jobs.places == k)[0])]
-    facts = jobs.review.base.steps[k]
+    facts, hours = jobs.review.base.steps[k], first.recoverable_gpu_hours
     price = jobs.price_of(k)
     per_day = Measure.missing("USD/day", "the job does not run")
     if jobs.review.base.jobs[k].get("state") == "running":
         per_day = Measure.missing("USD/day", jobs.review.no_price)
         if price is not None and facts.recoverable_hours_per_day is not None:
-            per_day = Measure(facts.recoverable_hours_per_day * float(price), "USD/day")
+            # Of the same share of time as what came back so far, so with the same interval.
+            rate = facts.recoverable_hours_per_day * float(price) / (hours.value or 1.0)
+            per_day = hours.map(lambda h: h * rate, "USD/day")
     return FixFirst(
         what=f"job {first.job_id}",
         worth="",
@@ -102,7 +104,7 @@ def _straggler(jobs: ReviewJobs, stragglers: _Stragglers) -> FixFirst | None:
         job_id=first.job_id,
         owner=first.owner or first.team,
         worth_usd=first.recoverable_usd,
-        worth_gpu_hours=first.recoverable_gpu_hours,
+        worth_gpu_hours=hours,
         per_day_usd=per_day,
     )
 

@@ -104,35 +104,23 @@ def _doubts(job: TraceJob, warnings: tuple[str, ...]) -> tuple[str, ...]:
 def _estimated(
     job: TraceJob, fixes: Sequence[Fix | str], price: Decimal | float | None
 ) -> RailAnswer:
-    from steptax.app.whatif.coarse import estimated, repaired_places, step_saving_us, worth
+    from steptax.app.whatif.coarse import repaired, repaired_places, worth
 
     coarse = job.coarse
     assert coarse is not None
     asked = ordered(fixes)
-    places = repaired_places(coarse, asked)
-    step_us = coarse.arrived.step_us
-    saved_us = step_saving_us(coarse, places) if len(places) else np.zeros(len(step_us))
-    ideal_us = coarse.result.ideal_step_us.value
-    share = estimated(coarse, saved_us, "ratio", 1 / float(step_us.mean()))
-    value = worth(coarse, share, price)
-    after = estimated(coarse, step_us - saved_us, "ms", 1e-3)
-    before = estimated(coarse, step_us, "ms", 1e-3)
-
-    def slowdown(values: np.ndarray) -> Measure:
-        if ideal_us is None:
-            return Measure.missing("x", coarse.result.ideal_step_us.reason or "unknown")
-        return estimated(coarse, values, "x", 1 / ideal_us)
-
-    speedup = share.map(lambda r: 1 / max(1 - r, 1e-6), "x")
-    pair = slowdown(step_us), slowdown(step_us - saved_us)
+    done = repaired(coarse, repaired_places(coarse, asked))
+    value = worth(coarse, done.share, price)
+    speedup = done.share.map(lambda r: 1 / max(1 - r, 1e-6), "x")
+    said = (done.before_ms, done.after_ms, done.S_before, done.S_after, speedup, value)
     return RailAnswer(
         fixes=tuple(f.text for f in asked),
         titles=tuple(f.title for f in asked),
-        text="Per-rank estimate: " + rail_text(asked, before, after, *pair, speedup, value),
-        step_before_ms=before,
-        step_after_ms=after,
-        S_before=pair[0],
-        S_after=pair[1],
+        text="Per-rank estimate: " + rail_text(asked, *said),
+        step_before_ms=done.before_ms,
+        step_after_ms=done.after_ms,
+        S_before=done.S_before,
+        S_after=done.S_after,
         speedup=speedup,
         recovered=value,
         sim_error=job.result.sim_error,
