@@ -17,6 +17,8 @@ def say(view: WhatIfView) -> None:
     """The answer in one sentence, or which inputs it needs."""
     if view.answer is not None:
         parts.sentence(f"{invented_text(view.fields)}{view.answer.sentence}")
+        if view.answer.step_by_step is not None:
+            st.markdown(parts.plain(view.answer.step_by_step.text))
         return
     lacking = "  \n".join(
         f"**{parts.plain(field.label)}** · {parts.plain(field.origin_text)}"

@@ -18,7 +18,8 @@ from steptax.app.compute.calculators.registry import CALCULATORS, calculator
 from steptax.app.errors import UserError
 from steptax.app.format import UNKNOWN, format_measure, format_value
 from steptax.app.views.whatif.inputs import NOT_GIVEN, GivenInput, given_inputs
-from steptax.app.views.whatif.models import Origin
+from steptax.app.views.whatif.models import Origin, StepByStep
+from steptax.app.views.whatif.repair import step_by_step
 
 if TYPE_CHECKING:  # only a job needs the store, and it takes a while to import
     from steptax.app.views.whatif.job import JobInputs
@@ -66,6 +67,7 @@ def calc_command(
         faults.append(problem)
     if faults:
         raise _in_flags(chosen, together(faults))
+    steps = step_by_step(chosen.name, inputs, source)
     show(
         result.as_json()
         | {
@@ -74,9 +76,10 @@ def calc_command(
             "source": chosen.source,
             "job": job,
             "inputs": [one.as_json() for one in inputs],
-        },
+        }
+        | ({} if steps is None else {"step_by_step": vars(steps)}),
         as_json=as_json,
-        text=lambda: _print(result, inputs, source),
+        text=lambda: _print(result, inputs, source, steps),
         warnings=result.warnings,
     )
 
@@ -189,7 +192,12 @@ def _describe(chosen: Calculator[Any, Any]) -> None:
     console.print(f"\n{chosen.page}")
 
 
-def _print(result: Result, inputs: tuple[GivenInput, ...], source: JobInputs | None) -> None:
+def _print(
+    result: Result,
+    inputs: tuple[GivenInput, ...],
+    source: JobInputs | None,
+    steps: StepByStep | None,
+) -> None:
     if source is not None:
         rows = [
             [_flag(one.name), one.text, one.basis]
@@ -199,6 +207,8 @@ def _print(result: Result, inputs: tuple[GivenInput, ...], source: JobInputs | N
         console.print(table_of(f"Inputs, from {source.basis}", ("flag", "value", ""), rows))
         console.print("")
     console.print(result.sentence)
+    if steps is not None:
+        console.print(steps.text)
     rows = [[name, format_measure(measure)] for name, measure in result.measures().items()]
     console.print(table_of("", ("measure", "value"), rows))
     unit, band = result.main.unit, result.band

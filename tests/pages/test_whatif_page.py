@@ -178,6 +178,7 @@ def test_of_a_job_with_a_straggler_it_opens_on_what_its_repair_returns(
     assert not at.exception
     assert at.selectbox(key="calc_choice").value == "remove-worst"
     assert "## Replacing the slowest of 8 ranks takes the step from" in text_of(at)
+    assert "This is by each rank's mean over these steps. Step by step, with rank 5" in text_of(at)
     assert not [c for c in captions(at) if "example" in c]
     # Nothing of the job is asked where its numbers are not wanted, or where nobody is slow.
     assert opened(from_job="false").selectbox(key="calc_choice").value == "kernel-speedup"

@@ -17,11 +17,13 @@ from steptax.app.compute.stats.resample import block_means, interval
 from steptax.app.compute.stats.rows import Floats, row_max, row_mean
 from steptax.app.compute.stats.scaling import VarianceParts, variance_parts
 from steptax.app.compute.straggler.arrival import Arrivals
-from steptax.app.compute.straggler.result import StragglerResult
+from steptax.app.compute.straggler.result import Kind, StragglerResult
 from steptax.app.compute.straggler.steps import CLOCKS_DIFFER_RATIO, StepMatrix
 from steptax.app.errors import UserError
 from steptax.app.views.job.load import LoadedJob
+from steptax.app.views.job.metrics import HOURS_PER_DAY
 from steptax.app.views.pricing.given import NO_WORLD, RELATIVE_TIME
+from steptax.app.views.whatif.models import Repair
 
 REPLICATES = 400
 
@@ -146,6 +148,20 @@ class Facts:
             return variance_parts(self.arrived.work_us)
         except UserError as problem:
             return problem.message
+
+    def repairs(self) -> tuple[Repair, ...]:
+        """The costliest 1, 2, ... ranks, and all that the job's card calls slow for good."""
+        curve, verdict = self.result.curve, self.result.verdict
+        ranks = tuple(point.rank for point in curve)
+        found = [(ranks[: k + 1], point.recoverable) for k, point in enumerate(curve)]
+        if verdict.kind is Kind.WORKER and len(verdict.ranks) > len(ranks):
+            found.append((verdict.ranks, self.result.recoverable_ratio))
+        per_day = self.part.world_size * HOURS_PER_DAY
+        return tuple(
+            Repair(of, share, share.map(lambda r: r * per_day, "GPU-hours/day", "world_size"))
+            for of, share in found
+            if share.value is not None
+        )
 
     def pauses(self, phase: str) -> tuple[Floats, Floats] | str:
         """Longest pause of each step [S] in us, and all cells [S, R]; or why there are none."""

@@ -33,7 +33,7 @@ from steptax.app.views.whatif.model_inputs import (
     equal_parts,
     mfu_inputs,
 )
-from steptax.app.views.whatif.models import Known, Numbers, Word
+from steptax.app.views.whatif.models import Known, Numbers, Repair, Word
 from steptax.app.views.workspace import Workspace
 
 #: Where nobody says what a GPU-hour costs.
@@ -64,6 +64,12 @@ class JobInputs:
     level: Level
     price: Price = _NO_PRICE
     """What a GPU-hour of the job costs, by the rule of every page."""
+    last_steps: int | None = None
+    """The window that was asked for; None: all steps."""
+    asked_usd: Decimal | None = None
+    """The reader's price per GPU-hour, which a bill may have set aside."""
+    repairs: tuple[Repair, ...] = ()
+    """What repairing its ranks returns, step by step."""
 
     def of(self, calculator: str) -> Mapping[str, Known]:
         """What is known of the inputs of one calculator."""
@@ -104,6 +110,9 @@ def job_inputs(
         nodes=_nodes(loaded, part),
         level=result.basis.level,
         price=used,
+        last_steps=last_steps,
+        asked_usd=price,
+        repairs=facts.repairs(),
     )
 
 
@@ -124,6 +133,8 @@ def learning_job_inputs(
         nodes=None,
         level=Level.LOG,
         price=used,
+        last_steps=last_steps,
+        asked_usd=price,
     )
 
 

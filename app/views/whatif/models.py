@@ -128,6 +128,29 @@ class NamedMeasure:
 
 
 @dataclass(frozen=True)
+class Repair:
+    """These ranks like their peers in each step: ``share`` of the paid time comes back."""
+
+    ranks: tuple[int, ...]
+    share: Measure
+    gpu_hours_per_day: Measure
+
+
+@dataclass(frozen=True)
+class StepByStep:
+    """What the steps of a job say where a calculator takes the mean of each rank.
+
+    ``recovered_ratio`` of the GPU time comes back once ``ranks`` are like their peers; ``text``
+    says it in words.
+    """
+
+    ranks: tuple[int, ...]
+    recovered_ratio: Measure
+    recovered_usd_per_day: Measure
+    text: str
+
+
+@dataclass(frozen=True)
 class Answer:
     """What a calculator says; the headline's band comes first."""
 
@@ -143,6 +166,8 @@ class Answer:
     swing_labels: dict[str, str]
     composition: Composition | None
     curves: tuple[Curve, ...]
+    step_by_step: StepByStep | None = None
+    """The same as the job's steps have it, where the calculator takes means over them."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from steptax.app.views.whatif.models import (
     Origin,
     WhatIfView,
 )
+from steptax.app.views.whatif.repair import REPAIR, step_by_step
 from steptax.app.views.whatif.scale import scale_curve
 from steptax.app.views.whatif.words import (
     band_text,
@@ -31,14 +32,12 @@ from steptax.app.views.whatif.words import (
     title_of,
 )
 
-#: Calculators whose answer depends on how many ranks wait for each other.
 #: More values of an input than this are not written out in a command: the job is named instead.
 _MANY = 64
+#: Calculators whose answer depends on how many ranks wait for each other.
 _SCALED = ("kernel-speedup", "expected-max", "backup-workers")
 
 IS_BAND = "the answer is a band"
-#: The calculator of what comes back once slow ranks are as fast as the others.
-_REPAIR = "remove-worst"
 
 
 def calculator_titles() -> dict[str, str]:
@@ -51,9 +50,9 @@ def first_calculator(source: JobInputs | None) -> str:
 
     Of any other, and without a job, what stands first in the list.
     """
-    slow = None if source is None else source.of(_REPAIR).get("worst")
+    slow = None if source is None else source.of(REPAIR).get("worst")
     if isinstance(slow, Measure) and (slow.value or 0.0) > 0:
-        return _REPAIR
+        return REPAIR
     return ordered()[0]
 
 
@@ -164,6 +163,7 @@ def _answer(
         swing_labels={field.name: field.label for field in fields},
         composition=composition(result, values.get("speedup")),
         curves=drawn,
+        step_by_step=step_by_step(chosen.name, fields, source),
     )
 
 
@@ -199,15 +199,25 @@ def _command(name: str, fields: Iterable[InputField], source: JobInputs | None) 
     """The line for a terminal that gives the same numbers; a job stands for its many values."""
     fields = tuple(fields)
     words = ["steptax", "calc", name]
-    by_job = source is not None and any(
-        isinstance(f.value, (list, tuple)) and len(f.value) > _MANY and f.origin is Origin.MEASURED
-        for f in fields
-    )
-    if by_job and source is not None:
+    left_out: tuple[Origin, ...] = (Origin.DEFAULT,)
+    if source is not None and any(_is_long(field) for field in fields):
+        # The job is read again, so it is asked for the same steps at the same price.
         words += ["--job", source.job_id]
+        if source.last_steps is not None:
+            words += ["--window", str(source.last_steps)]
+        if source.asked_usd is not None:
+            words += ["--price", f"{source.asked_usd:f}"]
+        left_out += (Origin.MEASURED, Origin.PRICE)
     for field in fields:
-        if field.value is None or field.origin is Origin.DEFAULT:
-            continue
-        if not (by_job and field.origin is Origin.MEASURED):
+        if field.value is not None and field.origin not in left_out:
             words += [f"--{field.name.replace('_', '-')}", plain_value(field.value)]
     return shlex.join(words)
+
+
+def _is_long(field: InputField) -> bool:
+    """Whether a job gave more values than a line holds."""
+    return (
+        field.origin is Origin.MEASURED
+        and isinstance(field.value, (list, tuple))
+        and len(field.value) > _MANY
+    )
