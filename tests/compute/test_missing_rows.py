@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptax.app.compute.causes.diagnose import diagnose
+from steptax.app.compute.causes.diagnose import Evidence, diagnose
 from steptax.app.compute.causes.model import Cause
 from steptax.app.compute.straggler.analysis import analyse_stragglers
 from steptax.app.compute.straggler.nvrx_scores import nvrx_scores
@@ -24,11 +24,13 @@ from steptax.benchmarks.product.fault_model import NOISES, Fault, Plan, Shape
 UNTIMED = settings(max_examples=10)
 
 
-def job(lost: np.ndarray, *, slow: int = 5, stages: int = 1, seed: int = 0) -> StepMatrix:
+def job(
+    lost: np.ndarray, *, slow: int = 5, since: int = 0, stages: int = 1, seed: int = 0
+) -> StepMatrix:
     """Ranks of 100 ms and 2 % of noise, rank ``slow`` a fifth longer; rows ``lost`` are gone."""
     steps, ranks = lost.shape
     work = 1e5 * np.random.default_rng(seed).lognormal(0, 0.02, (steps, ranks))
-    work[:, slow] *= 1.2
+    work[since:, slow] *= 1.2
     length = np.broadcast_to(work.max(axis=1)[:, None] + 1e4, work.shape)
     step, rank = np.nonzero(~lost)
     kept = (step, rank)
@@ -136,3 +138,52 @@ def test_a_slow_rank_that_joins_late_is_named() -> None:
     lost[:180, 5] = True
     got = analyse_stragglers(job(lost))
     assert (got.verdict.kind, got.verdict.ranks) == (Kind.WORKER, (5,)), got.verdict.text
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("stopped", [300, 600, 960])
+def test_a_rank_that_stopped_reporting_hides_nobody_who_is_slow_since(
+    stopped: int, ranks: int
+) -> None:
+    lost = np.zeros((1000, ranks), dtype=bool)
+    lost[stopped:, 1] = True
+    got = analyse_stragglers(job(lost, slow=3, since=700))
+    assert (got.verdict.kind, got.verdict.ranks) == (Kind.WORKER, (3,)), got.verdict.text
+    assert got.coverage.step_places[-1] == 999
+    assert got.coverage.stopped_ranks == (1,)
+
+
+def test_a_slow_rank_that_stopped_reporting_late_is_named() -> None:
+    lost = np.zeros((1000, 8), dtype=bool)
+    lost[600:, 5] = True
+    got = analyse_stragglers(job(lost))
+    assert got.verdict.ranks == (5,), got.verdict.text
+    assert got.coverage.steps_used == 1000
+
+
+@pytest.mark.parametrize("newest", [0, 5, 19])
+def test_a_slow_rank_that_reports_seldom_is_named(newest: int) -> None:
+    lost = np.zeros((1000, 8), dtype=bool)
+    lost[:, 5] = (np.arange(1000) + newest + 1) % 20 != 0
+    got = analyse_stragglers(job(lost))
+    assert (got.verdict.kind, got.verdict.ranks) == (Kind.WORKER, (5,)), got.verdict.text
+    assert got.coverage.steps_used == 50
+
+
+def test_of_two_ranks_one_of_which_stopped_the_steps_of_both_are_used() -> None:
+    lost = np.zeros((100, 2), dtype=bool)
+    lost[60:, 1] = True
+    got = analyse_stragglers(job(lost, slow=0))
+    assert (got.verdict.ranks, got.coverage.steps_used) == ((0,), 60)
+
+
+def test_a_rank_that_was_slow_when_it_stopped_reporting_is_not_said_to_be_well() -> None:
+    lost = np.zeros((1000, 8), dtype=bool)
+    lost[600:, 5] = True
+    matrix = job(lost, since=400)
+    got = analyse_stragglers(matrix)
+    assert got.verdict.ranks == (5,), got.verdict.text
+    found = diagnose(matrix, got, Evidence()).findings
+    (one,) = (finding for finding in found if finding.ranks == (5,))
+    assert one.last_step == 599
+    assert (one.is_open, one.is_silent) == (False, True)

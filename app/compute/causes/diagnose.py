@@ -44,7 +44,7 @@ from steptax.app.compute.straggler.episodes import (
     find_episodes,
     usual_step_us,
 )
-from steptax.app.compute.straggler.rank_episodes import RankEpisode, dated_span
+from steptax.app.compute.straggler.rank_episodes import RankEpisode, dated_span, told_until
 from steptax.app.compute.straggler.recurring import first_told, usual_steps
 from steptax.app.compute.straggler.result import Kind, StragglerResult
 from steptax.app.compute.straggler.rules import (
@@ -242,7 +242,8 @@ class _Case:
                 detected = first_told(self.used.excess_us, c, one, 0.0, RECURRING_RULES)
             if one is None:
                 first, last = dated_span(excess[:, c], self.rules)
-                is_open = last >= last_step - self.rules.close_window_steps // 2
+                newest = told_until(excess[:, c]) - 1
+                is_open = last >= newest - self.rules.close_window_steps // 2
             else:
                 one = replace(one, level=one.level / usual)
                 first, last, is_open = one.first, one.last, True

@@ -90,17 +90,11 @@ def cover(
     Steps with every expected rank are used when they are at least half of all (``rules``). If
     not, the ranks that reported nearly all steps are, with the steps that nearly all of those
     reported: of a thousand ranks one is missing in most steps when one row in a thousand is lost.
+    Rather than leave a rank out, fewer steps with every rank are used where they go on until now.
     """
     steps, ranks = cells.shape
     complete = np.count_nonzero(cells, axis=1) == matrix.expected_ranks
-    used_steps, used_ranks = complete, np.ones(ranks, dtype=bool)
-    if np.count_nonzero(complete) < max(1, rules.complete_steps_ratio * steps):
-        used_ranks = np.count_nonzero(cells, axis=0) >= rules.rank_reports_ratio * steps
-        least = rules.step_reports_ratio * max(1, int(np.count_nonzero(used_ranks)))
-        used_steps = np.count_nonzero(cells[:, used_ranks], axis=1) >= least
-        if not used_ranks.all() and np.count_nonzero(complete) >= rules.complete_steps:
-            # Who joined late, or reports seldom, may be whom the others wait for.
-            used_steps, used_ranks = complete, np.ones(ranks, dtype=bool)
+    used_steps, used_ranks = _choose(cells, complete, rules)
     missing = np.count_nonzero(~cells[np.ix_(used_steps, used_ranks)])
     last = np.where(
         matrix.reported.any(axis=0), steps - 1 - np.argmax(matrix.reported[::-1], axis=0), 0
@@ -123,3 +117,38 @@ def cover(
         step_places=np.flatnonzero(used_steps),
         rank_places=np.flatnonzero(used_ranks),
     )
+
+
+def _choose(cells: Flags, complete: Flags, rules: StragglerRules) -> tuple[Flags, Flags]:
+    """The steps [S] and the ranks [R] to use of ``cells`` [S, R]."""
+    steps, ranks = cells.shape
+    everyone = np.ones(ranks, dtype=bool)
+    often = np.count_nonzero(cells, axis=0) >= rules.rank_reports_ratio * steps
+    nearly_all = _reported_by(cells, often, rules), often
+    count = np.count_nonzero(complete)
+    if count < max(1, rules.complete_steps_ratio * steps):
+        # Who joined late, or reports seldom, may be whom the others wait for.
+        whole = count >= rules.complete_steps and not often.all()
+        return (complete, everyone) if whole and _goes_on(complete, rules) else nearly_all
+    # Where a rank has stopped reporting, what the others do since is not to be missed.
+    choices = [(complete, everyone), (_reported_by(cells, everyone, rules), everyone)]
+    if np.count_nonzero(often) > 1:
+        choices.append(nearly_all)
+    if ranks > 2:  # of few ranks nearly all are all
+        choices.append((np.count_nonzero(cells, axis=1) >= ranks - 1, everyone))
+    return next((one for one in choices if _goes_on(one[0], rules)), choices[0])
+
+
+def _reported_by(cells: Flags, used: Flags, rules: StragglerRules) -> Flags:
+    """[S] steps that nearly all of the ``used`` ranks reported."""
+    least = rules.step_reports_ratio * max(1, int(np.count_nonzero(used)))
+    return np.asarray(np.count_nonzero(cells[:, used], axis=1) >= least)
+
+
+def _goes_on(used: Flags, rules: StragglerRules) -> bool:
+    """Whether the newest of the ``used`` steps [S] is about the newest of all, by their pauses."""
+    newest = np.flatnonzero(used)[-rules.complete_steps :]
+    if not len(newest):
+        return False
+    pause = float(newest[-1] - newest[0]) / (len(newest) - 1) if len(newest) > 1 else 1.0
+    return len(used) - 1 - int(newest[-1]) <= rules.complete_pauses * pause

@@ -35,6 +35,12 @@ class RankEpisode:
         return self.last - self.first + 1
 
 
+def told_until(mine: Floats) -> int:
+    """Steps up to the last that a rank reported, of its ``mine`` [S]: what follows ends nothing."""
+    known = np.flatnonzero(~np.isnan(mine))
+    return int(known[-1]) + 1 if len(known) else len(mine)
+
+
 def episodes_of_rank(
     column: int,
     excess: Floats,
@@ -85,7 +91,7 @@ def episodes_of_rank(
             )
             begun = _first_alone(excess[first : first + told, column], rules)
             often, again, at = again.duty_ratio, again.from_step(first), max(at, first + begun)
-        is_open = last >= len(excess) - rules.close_window_steps // 2
+        is_open = last >= told_until(excess[:, column]) - rules.close_window_steps // 2
         cost = np.cumsum(np.nan_to_num(excess[first : last + 1, column]))
         costly = first + int(np.argmax(cost >= rules.least_cost_steps))
         out.append(RankEpisode(column, first, last, max(at, costly), mean, often, is_open, again))
@@ -119,7 +125,7 @@ def joined(
     if again is None:
         return found
     again = again.from_step(first)
-    is_open = goes_on(again, len(excess), recurring)
+    is_open = goes_on(again, told_until(excess[:, column]), recurring)
     mean = float(np.nanmean(span[:, column]))
     detected = min(e.detected for e in found)
     return [RankEpisode(column, first, last, detected, mean, again.duty_ratio, is_open, again)]

@@ -64,7 +64,9 @@ class StragglerRules:
     complete_steps_ratio: float = 0.5
     """Steps with every expected rank are used alone when they are at least this share."""
     complete_steps: int = 32
-    """... or so many, where otherwise a rank would be left out."""
+    """... or so many, where otherwise a rank would be left out ..."""
+    complete_pauses: float = 8.0
+    """... and the newest of them is no more of their mean pauses behind the newest step."""
     rank_reports_ratio: float = 0.8
     """Otherwise the ranks that reported at least this share of the steps are used ..."""
     step_reports_ratio: float = 0.8

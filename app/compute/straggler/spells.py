@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from steptax.app.compute.stats.rows import Flags, Floats, row_max
 from steptax.app.compute.straggler.episodes import excess_ratios, find_episodes
-from steptax.app.compute.straggler.rank_episodes import RankEpisode
+from steptax.app.compute.straggler.rank_episodes import RankEpisode, told_until
 from steptax.app.compute.straggler.recurring import Recurrence, goes_on, recurrence, usual_steps
 from steptax.app.compute.straggler.result import RankTable
 from steptax.app.compute.straggler.rules import (
@@ -75,7 +75,9 @@ def find_spells(
     lately = {
         e.column: int(steps[e.first])
         for e in found
-        if e.is_open and e.again is None and len(steps) - e.first >= used.rules.lately_steps
+        if e.is_open
+        and e.again is None
+        and told_until(excess[:, e.column]) - e.first >= used.rules.lately_steps
     }
     compared = used.excess_us.copy()
     compared[np.isnan(excess)] = np.nan
@@ -86,7 +88,7 @@ def find_spells(
         if place in lately or float(np.nanmean(compared[:, place])) < least_us:
             continue
         one = recurrence(compared, place, typical, rules)
-        if one is not None and goes_on(one, len(steps), rules):
+        if one is not None and goes_on(one, told_until(compared[:, place]), rules):
             again[place] = one
     passed = None
     if not lately and not again and not often[costly].any():
