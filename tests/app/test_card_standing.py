@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from steptax.app.compute.spend.totals import NOT_TOLD
 from steptax.app.compute.straggler import analysis as straggler
 from steptax.app.lake import Lake
 from steptax.app.views.alerting import readings
@@ -18,6 +19,7 @@ from steptax.app.views.job.card_text import card_as_text
 from steptax.app.views.job.models import JobView
 from steptax.app.views.job.step_facts import facts_of, unread_jobs
 from steptax.app.views.job.view import job_view
+from steptax.app.views.review.executive import executive_view
 from steptax.app.views.workspace import open_workspace
 from tests.app.device_lake import START
 from tests.app.fleet_lake import rows
@@ -31,13 +33,19 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def store(
-    lake: Lake, job: str, more_us: np.ndarray, *, transfer_us: np.ndarray | None = None
+    lake: Lake,
+    job: str,
+    more_us: np.ndarray,
+    *,
+    transfer_us: np.ndarray | None = None,
+    lost: np.ndarray | None = None,
 ) -> None:
-    """Steps of 400 ms of computing, and ``more_us`` [S, R]."""
+    """Steps of 400 ms of computing, and ``more_us`` [S, R]; reports ``lost`` [S, R] are gone."""
     g = np.random.default_rng(3)
     compute = 400_000 * (1 + 0.005 * g.standard_normal(more_us.shape)) + more_us
     transfer = np.full(len(more_us), 60_000.0) if transfer_us is None else transfer_us
     duration = compute.max(axis=1) + transfer
+    waited = duration[:, None] - compute - transfer[:, None]
     start = START + np.concatenate([[0.0], np.cumsum(duration)[:-1]])
     found = [
         {
@@ -51,14 +59,63 @@ def store(
             "comm_us": int(duration[step] - compute[step, rank]),
             "transfer_us": int(transfer[step]),
         }
+        | ({} if lost is None else {"wait_us": int(waited[step, rank])})
         for step in range(len(more_us))
         for rank in range(more_us.shape[1])
+        if lost is None or not lost[step, rank]
     ]
     lake.append("steps", rows(found), source="test")
 
 
 def view(lake: Lake, job: str = "a") -> JobView:
     return job_view(open_workspace(lake.root), job, price=Decimal("2"))
+
+
+def late_joiner(step: int) -> np.ndarray:
+    """[S, R] what is gone where rank 3 reports from ``step`` on."""
+    lost = np.zeros((300, RANKS), dtype=bool)
+    lost[:step, 3] = True
+    return lost
+
+
+def test_a_rank_that_is_not_compared_may_be_the_one_to_name(lake: Lake) -> None:
+    more = np.zeros((300, RANKS))
+    more[:, 3] = 60_000
+    store(lake, "a", more, lost=late_joiner(285))
+    got = view(lake)
+    card = got.card
+    assert card.sentence == (
+        "Ranks wait 12 % of the paid time, and none of the 7 that are compared is slow for good. "
+        "Rank 3 reported too few steps to be compared: the others may wait for it."
+    )
+    assert card.next_action.startswith("make rank 3 report every step (32 that all ranks report ")
+    assert card.probable_cause == "not named: no rank that is compared is slow for good"
+    for measure in (card.cost_window_usd, card.cost_per_day_usd):
+        assert measure.value is None
+        assert measure.reason == "rank 3 reported too few steps to be compared, and may be slow"
+    assert "300 of 300 steps used on 7 of 8 ranks" in got.coverage.text
+    said = card_as_text(got)
+    assert "no rank to replace" not in said
+    assert "for a different rank from step to step" not in said
+    review = executive_view(open_workspace(lake.root), price=Decimal("2"))
+    assert review.sentence.endswith(
+        "No persistent straggler was found, but in job a rank 3 reported too few steps to be "
+        "compared: what is to be won back there is unknown."
+    )
+    recoverable = next(kpi for kpi in review.kpis if kpi.metric_id == "recoverable_usd")
+    assert (recoverable.measure.value, recoverable.measure.reason) == (None, NOT_TOLD)
+
+
+def test_no_straggler_is_said_of_those_alone_that_are_compared(lake: Lake) -> None:
+    store(lake, "a", np.zeros((300, RANKS)), lost=late_joiner(285))
+    card = view(lake).card
+    assert "No straggler" not in card.sentence
+    assert card.sentence == (
+        "None of the 7 that are compared is slow for good: they wait 0.6 % of the paid time for "
+        "each other. Rank 3 reported too few steps to be compared: whether it is slow is not known."
+    )
+    assert card.next_action.startswith("make rank 3 report every step")
+    assert card.cost_window_usd.value is None
 
 
 def test_the_card_leads_with_a_rank_that_became_slow_late(lake: Lake) -> None:

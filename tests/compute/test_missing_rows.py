@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptax.app.compute.causes.diagnose import Evidence, diagnose
-from steptax.app.compute.causes.model import Cause
+from steptax.app.compute.causes.model import Cause, Scope
 from steptax.app.compute.straggler.analysis import analyse_stragglers
 from steptax.app.compute.straggler.nvrx_scores import nvrx_scores
-from steptax.app.compute.straggler.result import Kind
+from steptax.app.compute.straggler.result import Kind, Verdict
 from steptax.app.compute.straggler.slow_groups import group_checks
 from steptax.app.compute.straggler.steps import StepMatrix, build_matrix
 from steptax.app.whatif.coarse import coarse_of, step_saving_us, worst_places
@@ -187,3 +187,61 @@ def test_a_rank_that_was_slow_when_it_stopped_reporting_is_not_said_to_be_well()
     (one,) = (finding for finding in found if finding.ranks == (5,))
     assert one.last_step == 599
     assert (one.is_open, one.is_silent) == (False, True)
+
+
+def passed(step: int, ranks: tuple[int, ...] = (5,), *, of: int = 8) -> Verdict:
+    """What is said where ``ranks`` report from ``step`` on, and rank 1 was slow for a while."""
+    lost = np.zeros((300, of), dtype=bool)
+    lost[:step, list(ranks)] = True
+    matrix = job(lost, slow=1, since=300)
+    work = matrix.phases["compute"].copy()
+    work[100:180, 1] *= 1.2
+    length = np.nanmax(work, axis=1, keepdims=True) + 1e4
+    return analyse_stragglers(
+        replace(
+            matrix,
+            phases={"compute": work},
+            duration_us=np.where(np.isnan(work), np.nan, length),
+            comm_us=length - work,
+        )
+    ).verdict
+
+
+def test_who_is_not_compared_is_said_by_number_or_counted() -> None:
+    assert passed(0).left_out is None
+    assert passed(0).text.endswith("it is slow no longer.")
+    got = passed(285)
+    assert got.kind is Kind.PASSED
+    assert got.text.endswith(
+        "it is slow no longer. Rank 5 reported too few steps to be compared: the others may wait "
+        "for it."
+    )
+    assert passed(285, (3, 5)).text.endswith(
+        "Ranks 3 and 5 reported too few steps to be compared: the others may wait for one of them."
+    )
+    assert passed(285, tuple(range(8, 16)), of=32).left_out == "8 of 32 ranks"
+
+
+def test_what_a_repair_returns_is_unknown_while_ranks_are_not_compared() -> None:
+    lost = np.zeros((300, 8), dtype=bool)
+    lost[:285, 5] = True
+    matrix = job(lost)
+    assert matrix.comm_us is not None
+    matrix = replace(matrix, wait_us=matrix.comm_us - 1e4)
+    got = analyse_stragglers(matrix)
+    assert got.verdict.kind is Kind.MOVING
+    assert got.recoverable_ratio.value is None
+    assert got.recoverable_ratio.reason == (
+        "rank 5 reported too few steps to be compared, and may be slow"
+    )
+    found = diagnose(matrix, got, Evidence()).findings
+    (one,) = (finding for finding in found if finding.scope is Scope.MOVING)
+    assert one.place == "a rank that is not compared, or a different one from step to step"
+    assert one.cause.action.startswith("make rank 5 report every step")
+
+
+def test_a_rank_that_never_reported_is_not_compared_either() -> None:
+    matrix = job(np.zeros((60, 8), dtype=bool), slow=1, since=60)
+    got = analyse_stragglers(replace(matrix, expected_ranks=9, world_size=9))
+    assert got.coverage.left_out == (8,)
+    assert got.verdict.left_out == "rank 8"

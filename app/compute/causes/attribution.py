@@ -247,11 +247,16 @@ def _first_action(part: str | None, no_samples: bool) -> str:
 
 
 def moving_cause(
-    told: Explanation, rules: CauseRules, *, mostly: int | None = None
+    told: Explanation,
+    rules: CauseRules,
+    *,
+    mostly: int | None = None,
+    left_out: str | None = None,
 ) -> tuple[CauseVerdict, tuple[CauseVerdict, ...]]:
     """Cause of waiting for nobody who is slow for good.
 
-    It is for a different rank from step to step, or for the rank ``mostly`` in too few steps.
+    It is for a different rank from step to step, or for the rank ``mostly`` in too few steps; or
+    for those that are ``left_out`` of the comparison, in words.
     """
     alone = Joint((0,), 0, 0, 0, False, 0.0, ())
     varies = "compute varies from rank to rank and step to step"
@@ -262,15 +267,29 @@ def moving_cause(
     if mostly is None:
         # It is no single device: nothing that one of them tells would settle it.
         settle = [_SLOW_STEPS if text == SETTLE_DEVICE else text for text in settle]
+    action = (
+        "no rank to replace: balance the batches, synchronise garbage collection, look at noise on "
+        "the hosts, or price backup workers and local SGD in What-if"
+        if mostly is None
+        else f"look at what rank {mostly} does in the steps in which it is late: a save, a log, an "
+        "evaluation of its own; keep watching whether there come more"
+    )
+    if left_out is not None:
+        settle = [f"the steps of {left_out}", *settle]
+        action = make_report(left_out) + ("" if mostly is None else f"; {action}")
     return decide(
         candidates,
         rules.least_confidence,
         abstain_text=_not_named(told.reason or varies),
         evidence=tuple(text for hint in told.hints for text in hint.evidence_for),
         settle=tuple(dict.fromkeys(settle)),
-        action="no rank to replace: balance the batches, synchronise garbage collection, look at "
-        "noise on the hosts, or price backup workers and local SGD in What-if"
-        if mostly is None
-        else f"look at what rank {mostly} does in the steps in which it is late: a save, a log, an "
-        "evaluation of its own; keep watching whether there come more",
+        action=action,
+    )
+
+
+def make_report(left_out: str) -> str:
+    """What is to be done about ranks that are ``left_out`` of the comparison, in words."""
+    return (
+        f"make {left_out} report every step ({StragglerRules.complete_steps} that all ranks report "
+        "are enough), or look at the devices there: who is not compared may be slow"
     )

@@ -128,7 +128,8 @@ def moving_finding(used: Used, result: StragglerResult, cause_rules: CauseRules)
     if result.verdict.kind not in (Kind.MOVING, Kind.SELDOM):
         return []
     mostly = result.verdict.mostly
-    verdict, also = moving_cause(result.explanation, cause_rules, mostly=mostly)
+    left_out = result.verdict.left_out
+    verdict, also = moving_cause(result.explanation, cause_rules, mostly=mostly, left_out=left_out)
     tax = result.tax_ratio.value or 0.0
     if mostly is not None:
         return [_seldom_finding(used, result, mostly, verdict, also)]
@@ -137,7 +138,9 @@ def moving_finding(used: Used, result: StragglerResult, cause_rules: CauseRules)
     return [
         Finding(
             Scope.MOVING,
-            "a different rank from step to step",
+            "a different rank from step to step"
+            if left_out is None
+            else "a rank that is not compared, or a different one from step to step",
             (),
             int(steps[0]),
             int(steps[-1]),

@@ -18,6 +18,7 @@ from steptax.app.compute.stats.rows import Flags, Floats, Ints
 from steptax.app.format import format_share
 
 NO_STEPS = "no job has per-rank steps"
+NOT_TOLD = "the steps of no job tell whether a rank is slow for good"
 NO_WAITING = "no job has per-rank phases or collective times"
 NO_TOKENS = "the tokens of a step are not on record"
 NO_SAVES = "no checkpoint is on record"
@@ -135,6 +136,7 @@ class Totals:
 def figures(totals: Totals, no_price: str) -> dict[str, Measure]:
     """The headline figures by metric id; ``no_price`` says why money is not known."""
     spend = _money(totals, totals.usd, no_price)
+    untold = NOT_TOLD if totals.paid_us else NO_STEPS
     return {
         "cost_usd": spend,
         "gpu_hours": Measure(totals.gpu_hours, "GPU-hours", level=Level.LOG),
@@ -152,13 +154,13 @@ def figures(totals: Totals, no_price: str) -> dict[str, Measure]:
             totals.save_usd, totals.saves, totals.unpriced_saves, NO_SAVES, no_price
         ),
         "recoverable_usd": _of_priced(
-            totals.recover_usd, totals.told_us, totals.unpriced_told_us, NO_STEPS, no_price
+            totals.recover_usd, totals.told_us, totals.unpriced_told_us, untold, no_price
         ),
         "recoverable_gpu_hours": Measure(
             totals.recover_us / GPU_US_PER_HOUR, "GPU-hours", level=Level.PHASES
         )
         if totals.told_us
-        else Measure.missing("GPU-hours", NO_STEPS),
+        else Measure.missing("GPU-hours", untold),
     }
 
 

@@ -163,7 +163,7 @@ def _result(
             flagged,
             stages,
             stage,
-            ranks_expected=coverage.ranks_expected,
+            coverage=coverage,
             tax_ratio=tax.value or 0.0,
             mean_step_us=used.step_us,
             relative_time=used.matrix.time_is_relative,
@@ -215,6 +215,8 @@ def _result(
 
 def _nobody(verdict: Verdict, *, is_new: bool) -> Measure:
     """What a repair returns where no rank is slow for good: nothing, if that is for certain."""
+    if verdict.why_open is not None and verdict.kind is not Kind.MOST:
+        return Ratio.missing("ratio", f"{verdict.why_open}, and may be slow")
     if verdict.kind in (Kind.NONE, Kind.MOVING, Kind.SELDOM) or (
         verdict.kind is Kind.PASSED and not is_new
     ):

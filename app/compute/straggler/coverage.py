@@ -8,10 +8,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from steptax.app.compute.spoken import spoken_ratio
+from steptax.app.compute.spoken import spoken_list, spoken_ratio
 from steptax.app.compute.stats.rows import Flags, Ints
 from steptax.app.compute.straggler.rules import StragglerRules
 from steptax.app.compute.straggler.steps import StepMatrix
+
+#: Ranks that are told one by one.
+_LISTED = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +34,8 @@ class Coverage:
     """[R] newest step of each rank seen."""
     stopped_ranks: tuple[int, ...]
     """Ranks whose newest step lags the newest of all by more than the allowed recorded steps."""
+    left_out: tuple[int, ...]
+    """Ranks that are not compared, as far as their numbers are known."""
     missing_reports: int
     """Reports of the used ranks that the used steps lack; statistics leave them out."""
     rejected_reports: int
@@ -53,6 +58,16 @@ class Coverage:
         if self.ranks_used == self.ranks_expected:
             return None
         return f"on {self.ranks_used:,} of {self.ranks_expected:,} ranks"
+
+    @property
+    def who_is_left_out(self) -> str | None:
+        """``rank 3``, ``ranks 3 and 5`` or ``12 of 1,024 ranks``; None where all are compared."""
+        count = self.ranks_expected - self.ranks_used
+        if not count:
+            return None
+        if len(self.left_out) != count or count > _LISTED:
+            return f"{count:,} of {self.ranks_expected:,} ranks"
+        return f"{'rank' if count == 1 else 'ranks'} {spoken_list(self.left_out)}"
 
     @property
     def missing(self) -> str | None:
@@ -111,12 +126,21 @@ def cover(
         newest_step=int(matrix.steps[-1]),
         last_step=matrix.steps[last],
         stopped_ranks=tuple(int(r) for r in stopped),
+        left_out=_left_out(matrix, used_ranks),
         missing_reports=int(missing),
         rejected_reports=rejected_reports,
         complete=complete,
         step_places=np.flatnonzero(used_steps),
         rank_places=np.flatnonzero(used_ranks),
     )
+
+
+def _left_out(matrix: StepMatrix, used: Flags) -> tuple[int, ...]:
+    """Numbers of the ranks that are not ``used`` [R], and of those that never reported."""
+    silent = set(range(matrix.expected_ranks)) - set(matrix.ranks.tolist())
+    if len(silent) != matrix.expected_ranks - len(matrix.ranks):
+        silent = set()  # each stands for a group, and which one would is not known
+    return tuple(sorted({*matrix.ranks[~used].tolist(), *silent}))
 
 
 def _choose(cells: Flags, complete: Flags, rules: StragglerRules) -> tuple[Flags, Flags]:

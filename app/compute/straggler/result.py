@@ -54,6 +54,14 @@ class Verdict:
     """What holds besides, e.g. a stage imbalance next to a slow worker."""
     mostly: int | None = None
     """The rank that most of the waiting was for, where it is not slow for good."""
+    left_out: str | None = None
+    """Which ranks are not compared, where no rank that is compared is the one to name."""
+
+    @property
+    def why_open(self) -> str | None:
+        """That ranks are not compared, as a clause; None where it changes nothing."""
+        who = self.left_out
+        return None if who is None else f"{who} reported too few steps to be compared"
 
     @property
     def culprit(self) -> int | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steptax.app.compute.causes.majority import Majority
 from steptax.app.compute.spoken import spoken_list, spoken_ratio, spoken_us
+from steptax.app.compute.straggler.coverage import Coverage
 from steptax.app.compute.straggler.result import Kind, RankTable, StageTable, Verdict
 from steptax.app.compute.straggler.rules import StragglerRules
 from steptax.app.compute.straggler.spells import Spells, slow_in_most, typical_us
@@ -75,7 +77,7 @@ def judge(
     stages: StageTable | None,
     stage: int | None,
     *,
-    ranks_expected: int,
+    coverage: Coverage,
     tax_ratio: float,
     mean_step_us: float,
     relative_time: bool,
@@ -94,7 +96,7 @@ def judge(
         ranks = tuple(int(r) for r in table.ranks[flagged])
         first = int(flagged[0])
         if len(ranks) == 1:
-            rest = ranks_expected - 1  # also those with too few reports to be compared
+            rest = coverage.ranks_expected - 1  # also those with too few reports to be compared
             head = (
                 f"Rank {ranks[0]} makes the other {rest:,} wait: "
                 if rest > 1
@@ -126,6 +128,48 @@ def judge(
         return Verdict(Kind.STAGE, _stage_text(stages, stage, excess, table), ranks, stage=number)
     if len(table.ranks) == 1:
         return Verdict(Kind.NONE, "One rank: there is nobody to wait for.")
+    who = coverage.who_is_left_out
+    found = _nobody_for_good(
+        table,
+        None if who is None else f"none of the {len(table.ranks):,} that are compared",
+        tax_ratio=tax_ratio,
+        excess=excess,
+        durations_only=durations_only,
+        rules=rules,
+        spells=spells,
+        majority=majority,
+    )
+    return found if who is None else _with_left_out(found, who, coverage)
+
+
+def _with_left_out(found: Verdict, who: str, coverage: Coverage) -> Verdict:
+    """``found`` of the ranks that are compared, with ``who`` is not."""
+    alone = coverage.ranks_expected - coverage.ranks_used == 1
+    open_ = "whether it is slow is" if alone else "whether one of them is slow is"
+    rest = f"{open_} not known"
+    if found.kind is not Kind.NONE:
+        rest = f"the others may wait for {'it' if alone else 'one of them'}"
+    said = replace(found, left_out=who)
+    why = said.why_open or ""
+    return replace(said, text=f"{found.text} {why[:1].upper()}{why[1:]}: {rest}.")
+
+
+def _nobody_for_good(
+    table: RankTable,
+    none_compared: str | None,
+    *,
+    tax_ratio: float,
+    excess: Callable[[float], str],
+    durations_only: bool,
+    rules: StragglerRules,
+    spells: Spells,
+    majority: Majority | None,
+) -> Verdict:
+    """The verdict where no rank and no stage is slow for good.
+
+    ``none_compared`` says ``none of the 7 that are compared`` where some are not, else None.
+    """
+    nobody = none_compared or "no rank"
     passed = spells.passed
     if tax_ratio >= rules.tax_floor_ratio and passed is not None:
         rank = int(table.ranks[passed.place])
@@ -147,28 +191,38 @@ def judge(
             f"Ranks wait {spoken_ratio(tax_ratio)} of the paid time. {spoken_ratio(share)} of what "
             f"the slowest ranks cost is rank {rank}'s, in "
             f"{spoken_ratio(float(table.persistence_ratio[place]))} of the steps: too few, or "
-            "steps that are long for all ranks, so no rank is slow for good.",
+            f"steps that are long for all ranks, so {nobody} is slow for good.",
             mostly=rank,
         )
     if tax_ratio >= rules.tax_floor_ratio and majority is not None:
         kind = Kind.NONE if len(majority.fast) == 1 else Kind.MOST
-        return Verdict(kind, _majority_text(majority, tax_ratio, excess, table))
+        return Verdict(kind, _majority_text(majority, tax_ratio, excess, table, nobody))
     if tax_ratio >= rules.tax_floor_ratio:
+        waited = f"Ranks wait {spoken_ratio(tax_ratio)} of the paid time"
         return Verdict(
             Kind.MOVING,
-            f"Ranks wait {spoken_ratio(tax_ratio)} of the paid time, for a different rank from "
-            "step to step: no rank is slow for good.",
+            f"{waited}, for a different rank from step to step: no rank is slow for good."
+            if none_compared is None
+            else f"{waited}, and {none_compared} is slow for good.",
         )
     return Verdict(
         Kind.NONE,
         f"No straggler: ranks wait {spoken_ratio(tax_ratio)} of the paid time and no rank is slow "
-        "for good.",
+        "for good."
+        if none_compared is None
+        # What they wait for the others shows where waiting itself is measured, and only there.
+        else f"{none_compared[:1].upper()}{none_compared[1:]} is slow for good: they wait "
+        f"{spoken_ratio(tax_ratio)} of the paid time for each other.",
         notes=(_DURATIONS_ONLY,) if durations_only else (),
     )
 
 
 def _majority_text(
-    found: Majority, tax_ratio: float, excess: Callable[[float], str], table: RankTable
+    found: Majority,
+    tax_ratio: float,
+    excess: Callable[[float], str],
+    table: RankTable,
+    nobody: str,
 ) -> str:
     fast = [int(r) for r in table.ranks[found.fast]]
     slow = [int(r) for r in table.ranks[found.slow]]
@@ -177,7 +231,7 @@ def _majority_text(
     if len(fast) == 1:
         return (
             f"{waited}, rank {fast[0]} most: it is faster than the other {len(slow):,}, which work "
-            f"{excess(found.gap_us)} longer {often}. No rank is slow."
+            f"{excess(found.gap_us)} longer {often}. {nobody[:1].upper()}{nobody[1:]} is slow."
         )
     return (
         f"{waited}, for the same {len(slow):,} of {len(table.ranks):,} ranks "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from steptax.app.compute.causes.attribution import make_report
 from steptax.app.compute.straggler.result import Kind, StragglerResult
 from steptax.app.views.job.card_standing import leading_cause, standing
 from steptax.app.views.job.cause_models import FindingRow
@@ -48,7 +49,11 @@ def next_action(result: StragglerResult, findings: tuple[FindingRow, ...], job_i
     if why is not None:
         return _BY_VERDICT[Kind.PASSED] if now.is_over else why.next_action
     if kind is not Kind.WORKER:
-        return _BY_VERDICT[kind]
+        left_out, usual = result.verdict.left_out, _BY_VERDICT[kind]
+        if left_out is None:
+            return usual
+        said = make_report(left_out)
+        return said if kind in (Kind.NONE, Kind.MOVING) else f"{said}; {usual}"
     if not hints:
         return "record phases on that rank to name the cause"
     return _BY_HINT[hints[0].id].replace("{job}", shlex.quote(job_id))

@@ -10,7 +10,7 @@ from steptax.app.compute.bill.ledger import TITLES
 from steptax.app.compute.causes.hints import Explanation, Hint
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.compute.straggler.onset import Onset
-from steptax.app.compute.straggler.result import Kind, StragglerResult
+from steptax.app.compute.straggler.result import Kind, StragglerResult, Verdict
 from steptax.app.format import format_share
 from steptax.app.views.job.actions import next_action
 from steptax.app.views.job.card_standing import Standing, leading_cause, standing
@@ -74,7 +74,7 @@ def build_card(
         stability=metrics["stability_ratio"],
         since=since.text,
         since_step=since.first_step,
-        probable_cause=_cause(verdict.kind, hint, explanation) if why is None else why.sentence,
+        probable_cause=_cause(verdict, hint, explanation) if why is None else why.sentence,
         evidence_for=(() if hint is None else hint.evidence_for)
         if why is None
         else why.evidence_for,
@@ -138,19 +138,22 @@ def _phase_share(explanation: Explanation) -> Measure:
     return Ratio(min(1.0, max(0.0, dominant.share_ratio)), "ratio")
 
 
-def _cause(kind: Kind, hint: Hint | None, explanation: Explanation) -> str:
+def _cause(verdict: Verdict, hint: Hint | None, explanation: Explanation) -> str:
+    kind = verdict.kind
+    compared = "" if verdict.left_out is None else " that is compared"
+    nobody = f"not named: no rank{compared} is slow for good"
     if kind is Kind.STAGE:
         return "pipeline partitioning: the stage has more work than the others, on all its ranks"
     if kind is Kind.NONE:
-        return "not named: no rank is slow for good"
+        return nobody
     if kind is Kind.UNTELLABLE:
         return "not named: it cannot be told who is slow"
     if kind is Kind.MOST:
         return f"not named: {explanation.reason}"
     if kind is Kind.SELDOM:
-        return _of_nobody(explanation, "in its slow steps that rank")
+        return _of_nobody(nobody, explanation, "in its slow steps that rank")
     if kind in (Kind.MOVING, Kind.PASSED):
-        return _of_nobody(explanation, "whichever rank is last")
+        return _of_nobody(nobody, explanation, "whichever rank is last")
     if hint is None:
         return explanation.reason or "cause not named: the evidence does not single one out"
     # Other phases can be shorter than the peers', so one may carry more than the whole excess.
@@ -158,9 +161,8 @@ def _cause(kind: Kind, hint: Hint | None, explanation: Explanation) -> str:
     return f"{hint.title} ({share} of the excess; confidence not scored)"
 
 
-def _of_nobody(explanation: Explanation, who: str) -> str:
+def _of_nobody(known: str, explanation: Explanation, who: str) -> str:
     """Of lateness that moves from rank to rank: what it is spent on is known, not whose fault."""
-    known = "not named: no rank is slow for good"
     dominant = explanation.dominant
     if dominant is None or not dominant.excess_us > 0:
         return known

@@ -45,7 +45,9 @@ def standing(result: StragglerResult, findings: tuple[FindingRow, ...]) -> Stand
         if verdict.kind is Kind.NONE:
             tax = result.tax_ratio.value
             waited = "" if tax is None else f": ranks wait {spoken_ratio(tax)} of the paid time"
-            text = f"Over all steps looked at no rank is slow for good{waited}."
+            over = f"Over all steps looked at no rank is slow for good{waited}."
+            # What is said of ranks that are not compared holds as it is.
+            text = over if verdict.left_out is None else verdict.text
         return Standing(f"{_capital(lead.brief)}. {text}", lead)
     if verdict.kind is not Kind.WORKER:
         return Standing(text)

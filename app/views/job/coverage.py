@@ -35,7 +35,8 @@ def build_coverage(
         parts = [f"step time of the job, as its log prints it · {paid} ranks paid"]
     elif found.world_size != found.ranks_expected:
         parts.append(f"{found.world_size:,} ranks paid, each recorded one stands for its group")
-    parts.append(f"{found.steps_used:,} of {found.steps_total:,} steps used")
+    used = f"{found.steps_used:,} of {found.steps_total:,} steps used"
+    parts.append(used if found.label is None else f"{used} {found.label}")
     if found.missing_reports:
         cells = found.steps_used * found.ranks_used
         parts.append(
@@ -53,8 +54,6 @@ def build_coverage(
     if loaded.window.note:
         parts.append(loaded.window.note)
     warnings = list(result.basis.warnings)
-    if found.label:
-        warnings.insert(0, f"{found.label}: the others reported too few steps")
     if loaded.repeated_rows:
         warnings.insert(
             0,

@@ -90,6 +90,8 @@ def _culprit_metrics(result: StragglerResult, *, relative: bool) -> dict[str, Me
             Kind.PASSED: "one rank was slow for a while, and none is for good",
             Kind.NONE: "no rank is slow for good",
         }.get(verdict.kind, verdict.text)
+        if verdict.left_out is not None and verdict.kind in (Kind.NONE, Kind.MOVING, Kind.PASSED):
+            reason = "no rank that is compared is slow for good"
         return {
             "excess_us": Measure.missing("us", reason, level=level),
             "excess_ms": Measure.missing("ms", reason, level=level),

@@ -183,7 +183,7 @@ def _spend(jobs: ReviewJobs, hours: Measure, cost: Measure) -> Measure:
 
 def _sum_of(jobs: ReviewJobs, total: Measure) -> Measure:
     """A sum over the jobs that tell it, with how many do not."""
-    left = len(jobs) - len(jobs.with_steps)
+    left = len(jobs) - len(jobs.with_steps) + len(jobs.not_compared)
     if total.value is None or not left:
         return total
     warnings = (

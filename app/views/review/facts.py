@@ -63,6 +63,8 @@ class StepFacts:
     """What the fleet page counts of it."""
     cause: str | None
     """What was diagnosed of the largest loss; None where no cause is named."""
+    left_out: str | None
+    """That ranks are not compared, as a clause, where one of them may be the one to name."""
     culprit_cause: str | None
     """The same of what is slow in one place, and not in all."""
 
@@ -111,6 +113,7 @@ def step_facts(job: dict[str, Any], analysed: Analysed, diagnosis: Diagnosis) ->
         world_size=loaded.matrix.world_size,
         slow=slow_fact(analysed, diagnosis),
         cause=cause_text(diagnosis.findings),
+        left_out=result.verdict.why_open,
         culprit_cause=cause_text([f for f in diagnosis.findings if f.scope is not Scope.JOB]),
     )
 

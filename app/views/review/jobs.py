@@ -16,6 +16,7 @@ from steptax.app.compute.bill.ledger import Ledger
 from steptax.app.compute.bill.waterfall_groups import unstated
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.spend.compared import Days
+from steptax.app.compute.spend.totals import NOT_TOLD
 from steptax.app.compute.stats.exact import int_sum, int_sums
 from steptax.app.compute.stats.rows import Flags, Floats, Ints
 from steptax.app.views.fleet.groups import HELD_BY_NONE
@@ -113,6 +114,11 @@ class ReviewJobs(Sequence[JobSummary]):
     def with_steps(self) -> list[int]:
         """Places of the jobs of the period with steps."""
         return [k for k in self.review.base.steps if self.is_in[k]]
+
+    @property
+    def not_compared(self) -> list[int]:
+        """Places of those with ranks that are not compared, where one of them may be slow."""
+        return [k for k in self.with_steps if self.review.base.steps[k].left_out is not None]
 
     def share_of(self, k: int) -> Fraction:
         """How much of the recorded steps of the job at ``k`` lies in the period."""
@@ -268,7 +274,7 @@ def showback(jobs: ReviewJobs, level: str) -> tuple[ShowbackRow, ...]:
     priced = added(jobs.unpriced_us == 0)
     usd, back, told = added(jobs.usd), added(jobs.recover_usd), added(jobs.told_us > 0)
     worth = added((jobs.told_us > 0) & (jobs.unpriced_us < np.maximum(jobs.held_us, 1)))
-    unpriced = added(jobs.unpriced_us)
+    unpriced, paid = added(jobs.unpriced_us), added(jobs.paid_us)
     sizes = np.bincount(group, minlength=count).tolist()
     sums = added(_is_sum(review))
     rows = []
@@ -283,7 +289,7 @@ def showback(jobs: ReviewJobs, level: str) -> tuple[ShowbackRow, ...]:
             if money
             else Measure.missing("USD", why)
         )
-        recover = Measure.missing("USD", NO_STEPS)
+        recover = Measure.missing("USD", NOT_TOLD if paid[k] else NO_STEPS)
         if told[k]:
             recover = (
                 _some(back[k], "USD", worth[k], sizes[k], "steps")

@@ -61,8 +61,19 @@ def sentence(
     if first is not None:
         text += f" Fix first: {first.what}, worth {first.worth}."
     elif lines and spend.value is not None and not _is_little(hours, measured):
-        text += " No persistent straggler was found, so nothing is to be won back by one repair."
+        text += f" No persistent straggler was found, {_won_back(jobs)}."
     return text
+
+
+def _won_back(jobs: ReviewJobs) -> str:
+    """What one repair returns where no straggler was found: nothing, if all were compared."""
+    base, open_ = jobs.review.base, jobs.not_compared
+    if not open_:
+        return "so nothing is to be won back by one repair"
+    who = f"in {count_text(len(open_), 'job')} some ranks reported too few steps to be compared"
+    if len(open_) == 1:
+        who = f"in job {base.jobs[open_[0]]['job_id']} {base.steps[open_[0]].left_out}"
+    return f"but {who}: what is to be won back there is unknown"
 
 
 def _paid(jobs: ReviewJobs, spend: Measure, whose: str, when: str) -> str:
