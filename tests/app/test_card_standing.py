@@ -118,6 +118,16 @@ def test_no_straggler_is_said_of_those_alone_that_are_compared(lake: Lake) -> No
     assert card.cost_window_usd.value is None
 
 
+def test_all_that_is_told_of_an_onset_is_of_the_same_steps(lake: Lake) -> None:
+    more = np.zeros((300, RANKS))
+    more[:, 5] = 60_000
+    store(lake, "a", more, lost=late_joiner(150))
+    got = view(lake)
+    assert got.card.culprit_rank == 5
+    assert got.card.since == "from the first step looked at, 150"
+    assert got.findings[0].first_step == 150
+
+
 def test_the_card_leads_with_a_rank_that_became_slow_late(lake: Lake) -> None:
     more = np.zeros((300, RANKS))
     more[265:, 2] = 40_000

@@ -61,12 +61,14 @@ def rank_onset(loaded: LoadedJob, result: StragglerResult, work: Floats, peers: 
             found.first_step,
         )
     place = int(np.flatnonzero(loaded.matrix.ranks == culprit)[0])
-    own, others = work[:, place], peers[:, place]
+    # Of the steps that all else of it is told of: the card and its findings give one answer.
+    looked = result.coverage.step_places
+    own, others = work[looked, place], peers[looked, place]
     usable = np.nan_to_num(others) > 0
     ratio = np.where(usable, own / np.where(usable, others, 1.0), np.nan)
     again = result.recurring.get(culprit)
     if again is not None:
-        steps = loaded.matrix.steps[result.coverage.step_places]
+        steps = loaded.matrix.steps[looked]
         return Onset(
             f"again and again since step {int(steps[again.first])}: in {again.slow_steps:,} of "
             f"{again.steps:,} steps, {again.stretches:,} separate stretches; last in step "
@@ -77,7 +79,7 @@ def rank_onset(loaded: LoadedJob, result: StragglerResult, work: Floats, peers: 
     limit = result.rules.slow_over_peers_ratio
     if usual >= result.rules.worker_excess_ratio:
         limit = min(limit, 0.5 * usual)
-    return onset(loaded.matrix.steps, ratio, slow_ratio=limit)
+    return onset(loaded.matrix.steps[looked], ratio, slow_ratio=limit)
 
 
 def build_blame(loaded: LoadedJob, result: StragglerResult) -> Blame:
