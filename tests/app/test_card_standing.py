@@ -97,7 +97,11 @@ def test_a_rank_that_is_not_compared_may_be_the_one_to_name(lake: Lake) -> None:
     said = card_as_text(got)
     assert "no rank to replace" not in said
     assert "for a different rank from step to step" not in said
-    review = executive_view(open_workspace(lake.root), price=Decimal("2"))
+    ws = open_workspace(lake.root)
+    assert facts_of(ws, ws.jobs())["a"].slow.reason == (
+        "rank 3 reported too few steps to be compared"
+    )
+    review = executive_view(ws, price=Decimal("2"))
     assert review.sentence.endswith(
         "No persistent straggler was found, but in job a rank 3 reported too few steps to be "
         "compared: what is to be won back there is unknown."

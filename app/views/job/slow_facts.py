@@ -28,7 +28,8 @@ def slow_fact(analysed: Analysed, diagnosis: Diagnosis) -> SlowFact:
         result.slowdown_ratio,
         result.waste_ratio,
         episodes,
-        diagnosis.reason,
+        # That none of the others is slow says nothing of a rank that is not compared.
+        diagnosis.reason or (None if episodes else result.verdict.why_open),
         None if hours is None else _waiting_hours(analysed),
     )
 
