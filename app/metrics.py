@@ -349,8 +349,9 @@ _SPECS = (
     MetricSpec(
         "unexplained_ratio",
         "Unexplained",
-        "of a ledger: GPU-seconds that no measured bucket holds / all of its GPU-seconds; of a "
-        "provider's bill: cost of resources that no job ran on / effective cost",
+        "of jobs: GPU-seconds of their whole bill that no measured bucket holds / all of them, and "
+        "of their recorded steps alone where there is no whole bill or two stretches of steps are "
+        "compared; of a provider's bill: cost of resources that no job ran on / effective cost",
         "ratio",
         "down",
         "Shown rather than spread over the other buckets or jobs.",

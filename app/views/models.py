@@ -129,5 +129,7 @@ class Bill:
     """Overlaps, clocks, rejected records, and how each was dealt with."""
     gpu_hours: Measure | None = None
     """Of all lines; None without any."""
+    unexplained: Measure | None = None
+    """Share of them of which it is not known what happened in it; None without any."""
     undone_steps: int = 0
     """The newest steps on record that were rolled back and not executed again."""

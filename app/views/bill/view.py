@@ -82,6 +82,7 @@ def bill_of(found: Waterfall, note: str, price: Decimal | None) -> Bill:
         at_risk=found.at_risk,
         findings=tuple(finding.text for finding in found.findings),
         gpu_hours=measures["gpu_hours"],
+        unexplained=measures["unexplained_ratio"],
         undone_steps=found.undone_steps,
     )
 

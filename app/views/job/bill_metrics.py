@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from steptax.app.compute.bill.buckets import UNEXPLAINED
 from steptax.app.compute.measure import Measure, Ratio
 from steptax.app.views.job.load import LoadedJob
 from steptax.app.views.models import Bill, Price
@@ -12,6 +15,7 @@ from steptax.app.views.pricing.given import RELATIVE_TIME, dollars
 S_PER_HOUR = 3600.0
 _TOKENS = 1e9
 _STEPS_ONLY = "recorded steps only: what the job was paid for between them comes on top"
+_AT_LEAST = "at least this: what is not split of the steps comes on top, see all steps for it"
 
 
 def bill_metrics(
@@ -21,24 +25,28 @@ def bill_metrics(
 
     ``gpu_hours`` are those of the window.
     """
-    unexplained = {line.bucket: line.share for line in bill.lines}.get("unexplained")
-    told = (
-        {}
-        if unexplained is None
-        else {
-            "unexplained_ratio": Measure(
-                unexplained, "ratio", level=bill.metrics["goodput_ratio"].level
-            )
-        }
-    )
-    return (
-        bill.metrics
-        | told
-        | {
-            "hfu_ratio": _hfu(bill),
-            "usd_per_billion_tokens": _usd_per_billion_tokens(loaded, bill, gpu_hours, price),
-        }
-    )
+    found = bill.metrics | {
+        "hfu_ratio": _hfu(bill),
+        "usd_per_billion_tokens": _usd_per_billion_tokens(loaded, bill, gpu_hours, price),
+    }
+    told = _unexplained(loaded, bill)
+    # Without a bill, what is not explained of the steps alone stands.
+    return found if told is None else found | {"unexplained_ratio": told}
+
+
+def _unexplained(loaded: LoadedJob, bill: Bill) -> Measure | None:
+    """Of the whole bill; None without one.
+
+    Of steps that are not loaded the length alone is known. Were they counted, the share would
+    depend on how many are looked at.
+    """
+    if bill.unexplained is None or loaded.window.is_all:
+        return bill.unexplained
+    shares = {line.bucket: line.share for line in bill.lines}
+    least = shares.get(UNEXPLAINED)
+    if bill.unexplained.value is None or least is None:
+        return bill.unexplained
+    return replace(bill.unexplained, value=least, warnings=(_AT_LEAST,))
 
 
 def _hfu(bill: Bill) -> Measure:
