@@ -336,7 +336,8 @@ _SPECS = (
         "recoverable share × GPUs × price per GPU-hour",
         "USD/h",
         "down",
-        "What every further hour of the job costs as long as nothing is done.",
+        "What an hour costs in which the job steps all the time, as the mean of the steps looked "
+        "at. An hour with start-up, saves or gaps in it costs less.",
     ),
     MetricSpec(
         "recoverable_usd_per_day",
@@ -344,7 +345,19 @@ _SPECS = (
         "recoverable per hour × 24",
         "USD/day",
         "down",
-        "What every further day of the job costs as long as nothing is done.",
+        "What a day costs in which the job steps all the time, as the mean of the steps looked at: "
+        "of a rank that became slow among them, a day from now costs more. A day with start-up, "
+        "saves or gaps in it costs less.",
+    ),
+    MetricSpec(
+        "recoverable_since_usd_per_day",
+        "Recoverable per day, since it began",
+        "recoverable share of the steps since the rank became slow × GPUs × price per GPU-hour × "
+        "24",
+        "USD/day",
+        "down",
+        "What a day costs in which the job steps all the time and the rank stays as slow as it is. "
+        "Only where it became slow among the steps looked at and is so in the last of them.",
     ),
     MetricSpec(
         "unexplained_ratio",

@@ -18,7 +18,7 @@ from steptax.app.charts.review import (
     weeks_figure,
     weeks_table,
 )
-from steptax.app.format import format_interval, format_value
+from steptax.app.format import format_interval
 from steptax.app.metrics import METRICS
 from steptax.app.report.links import COMPARISONS, OWN_DAYS
 from steptax.app.views.review.executive_models import ExecutiveView
@@ -101,8 +101,8 @@ def fix_first(view: ExecutiveView) -> None:
                 f"**{parts.plain(found.worth)}**"
             )
             text = f"Why: {found.why}. Next: {found.action}."
-            if found.per_day_usd.value is not None:
-                text += f" Every further day costs {format_value(found.per_day_usd.value, 'USD')}."
+            if found.a_day:
+                text += f" {found.a_day}"
             st.caption(parts.plain(text))
             for other in view.fixes[1:]:
                 st.caption(

@@ -147,7 +147,9 @@ def _costs(view: JobView) -> list[Field]:
     if per_hour.value is None or per_day.value is None:
         return [field]
     window = card.cost_window_usd
-    parts = [value_text(per_hour)]
+    parts = [f"{value_text(per_hour)} {card.cost_basis}"]
+    if card.cost_since_usd is not None:
+        parts.insert(0, f"since step {card.since_step}: {value_text(card.cost_since_usd)}")
     if window.value is not None:
         parts.append(f"{value_text(window)} in this window")
     return [Field("cost", "costs", field.text, " · ".join([*parts, at]), field.help)]

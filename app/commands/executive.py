@@ -40,8 +40,8 @@ def print_top(view: ExecutiveView) -> None:
         console.print(f"Fix first: {found.what}{owner}, worth {found.worth}")
         console.print(f"  why: {found.why}")
         console.print(f"  next: {found.action}")
-        if found.per_day_usd.value is not None:
-            console.print(f"  every further day: {format_value(found.per_day_usd.value, 'USD')}")
+        if found.a_day:
+            console.print(f"  {found.a_day}")
     for found in view.fixes[1:]:
         console.print(f"Then: {found.what}, worth {found.worth}")
         console.print(f"  why: {found.why}")

@@ -137,11 +137,10 @@ def _fix_first(found: FixFirst | None) -> tuple[str, ...]:
     if found is None:
         return ()
     owner = f", of {found.owner}" if found.owner else ""
-    day = found.per_day_usd.value
-    further = "" if day is None else f" Every further day costs {format_value(day, 'USD')}."
+    a_day = f" {found.a_day}" if found.a_day else ""
     return (
         f"Fix first: {found.what}{owner} · worth {found.worth}",
-        f"Why: {found.why}. Next: {found.action}.{further}",
+        f"Why: {found.why}. Next: {found.action}.{a_day}",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from steptax.app.charts.card import card_fields
 from steptax.app.compute.spend.totals import NOT_TOLD
 from steptax.app.compute.straggler import analysis as straggler
 from steptax.app.lake import Lake
@@ -144,7 +146,42 @@ def test_the_card_leads_with_a_rank_that_became_slow_late(lake: Lake) -> None:
     assert card.next_action != "nothing to fix here; keep watching"
     # 8 GPUs at $2, a twelfth of the time as long as it goes on.
     assert card.cost_per_hour_usd.value == pytest.approx(16 * 0.075, rel=0.15)
-    assert "/h" in card_as_text(got)
+    assert "of steps, as long as it is slow, at $2.00" in card_as_text(got)
+
+
+def test_a_rank_that_became_slow_midway_costs_more_a_day_from_then_on(lake: Lake) -> None:
+    more = np.zeros((300, RANKS))
+    more[150:, 2] = 80_000
+    store(lake, "a", more)
+    got = view(lake)
+    card, since = got.card, got.metrics["recoverable_since_usd_per_day"]
+    day = got.metrics["recoverable_usd_per_day"]
+    assert (card.culprit_rank, card.cost_per_day_usd) == (2, day)
+    assert card.since_step == pytest.approx(150, abs=2)
+    assert card.cost_since_usd == since
+    # 80 of the 540 ms of a slow step, on 8 GPUs at $2; over all steps half of it, of 500 ms.
+    assert since.value == pytest.approx(24 * 16 * 80 / 540, rel=0.05)
+    assert day.value == pytest.approx(24 * 16 * 40 / 500, rel=0.05)
+    text = card_as_text(got)
+    assert "of steps, the mean of those looked at, at $2.00 per GPU-hour" in text
+    assert re.search(
+        r"costs since +\$5\d\.\d.* the mean of those since step 1\d\d, when it began", text
+    )
+    (cost,) = [field for field in card_fields(got) if field.key == "cost"]
+    assert f"since step {card.since_step}: $5" in cost.detail
+
+
+@pytest.mark.parametrize("slow", [slice(None), slice(60, 100)])
+def test_what_is_slow_all_along_or_no_longer_has_no_cost_since_then(
+    lake: Lake, slow: slice
+) -> None:
+    more = np.zeros((STEPS, RANKS))
+    more[slow, 2] = 80_000
+    store(lake, "a", more)
+    got = view(lake)
+    assert got.card.cost_since_usd is None
+    assert got.metrics["recoverable_since_usd_per_day"].value is None
+    assert "costs since" not in card_as_text(got)
 
 
 def test_the_card_leads_with_what_slows_all_ranks(lake: Lake) -> None:

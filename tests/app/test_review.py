@@ -265,7 +265,9 @@ def test_what_to_fix_first_and_what_it_is_worth(tmp_path: Path) -> None:
     assert view.jobs[0].culprit == "rank 0 on n1"
     assert view.jobs[0].trend.startswith("level")
     assert card(view, "recoverable_usd").link.job_id == "b"
-    assert any("a day in jobs that run" in text for text in card(view, "recoverable_usd").details)
+    assert first.a_day.startswith("A day of steps costs $")
+    details = card(view, "recoverable_usd").details
+    assert any("a day of steps in jobs that run" in text for text in details)
     unpriced = review(ws, price=None).fix_first
     assert unpriced.worth_usd.value is None
     assert "GPU-hours" in unpriced.worth

@@ -23,6 +23,9 @@ from steptax.app.views.pricing.given import NO_WORLD, dollars, level_text
 
 #: Steps named as the ones to look at.
 LISTED_STEPS = 8
+#: What costs per hour and day are of: nobody knows how much of the next day is spent in steps.
+_MEAN = "of steps, the mean of those looked at"
+_WHILE = "of steps, as long as it is slow"
 
 
 def build_card(
@@ -84,6 +87,8 @@ def build_card(
         would_settle=(() if hint is None else hint.settle) if why is None else why.would_settle,
         cost_per_hour_usd=costs[0],
         cost_per_day_usd=costs[1],
+        cost_basis=_MEAN if now.lead is None else _WHILE,
+        cost_since_usd=_cost_since(metrics, now),
         cost_window_usd=metrics["recoverable_usd"]
         if now.lead is None or culprit is not None
         else now.lead.cost_usd,
@@ -112,6 +117,12 @@ def _costs(
     )
     daily = hours.map(lambda value: value * HOURS_PER_DAY, "GPU-hours per day")
     return dollars(hours, price, unit="USD/h"), dollars(daily, price, unit="USD/day")
+
+
+def _cost_since(metrics: dict[str, Measure], now: Standing) -> Measure | None:
+    """Per day since the culprit became slow, where the costs are the mean of a longer time."""
+    told = metrics["recoverable_since_usd_per_day"]
+    return None if told.value is None or now.lead is not None or now.over is not None else told
 
 
 def dominant_loss(ledger: tuple[LedgerLine, ...], tax: Measure | None = None) -> str:

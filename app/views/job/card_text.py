@@ -41,9 +41,18 @@ def card_as_text(view: JobView, *, link: str | None = None, lake: str | None = N
             (
                 "costs",
                 f"{format_measure(card.cost_per_hour_usd)}, "
-                f"{format_measure(card.cost_per_day_usd)}, {price_brief(view.price)}",
+                f"{format_measure(card.cost_per_day_usd)} {card.cost_basis}, "
+                f"{price_brief(view.price)}",
             )
         )
+        if card.cost_since_usd is not None:
+            lines.append(
+                (
+                    "costs since",
+                    f"{format_measure(card.cost_since_usd)} of steps, the mean of those since step "
+                    f"{card.since_step}, when it began",
+                )
+            )
         lines.append(("price", view.price.basis))
     elif card.slowdown.value is not None:
         lines.append(("costs", format_measure(card.cost_per_hour_usd)))

@@ -8,13 +8,16 @@ from steptax.app.compute.bill.ledger import Ledger
 from steptax.app.compute.collectives.link_probe import SlowLinks
 from steptax.app.compute.measure import Level, Measure, Ratio
 from steptax.app.compute.stats.rows import Floats
+from steptax.app.compute.straggler.onset import Onset
 from steptax.app.compute.straggler.result import Kind, RankTable, StragglerResult
+from steptax.app.compute.straggler.since import recoverable_since
 from steptax.app.views.job.load import LoadedJob
 from steptax.app.views.models import Price
 from steptax.app.views.pricing.given import NO_WORLD, RELATIVE_TIME, dollars
 
 HOURS_PER_DAY = 24.0
 US_PER_HOUR = 3.6e9
+_NOT_MIDWAY = "no rank became slow for good within the steps looked at"
 
 
 def job_metrics(
@@ -67,6 +70,20 @@ def job_metrics(
     }
     metrics |= _culprit_metrics(result, relative=relative)
     return metrics
+
+
+def per_day_since(
+    loaded: LoadedJob, result: StragglerResult, since: Onset, price: Price
+) -> Measure:
+    """What a day of steps costs since the culprit became slow, within the window and for good."""
+    if since.first_step is None or since.last_step is not None or result.slow_links is not None:
+        return Measure.missing("USD/day", _NOT_MIDWAY, level=result.basis.level)
+    hours = recoverable_since(result, since.first_step).map(
+        lambda share: share * loaded.matrix.world_size * HOURS_PER_DAY,
+        "GPU-hours per day",
+        "world_size",
+    )
+    return dollars(hours, price, unit="USD/day")
 
 
 def _inverse(slowdown: float) -> float:

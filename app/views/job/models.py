@@ -58,6 +58,10 @@ class Card:
     would_settle: tuple[str, ...]
     cost_per_hour_usd: Measure
     cost_per_day_usd: Measure
+    cost_basis: str
+    """Of what time these costs are, in words."""
+    cost_since_usd: Measure | None
+    """Per day since ``since_step``; None where it did not begin there, or is over."""
     cost_window_usd: Measure
     next_action: str
     level: str

@@ -27,7 +27,7 @@ from steptax.app.views.job.first_steps import first_steps_text, held_back
 from steptax.app.views.job.jobs import analyse_job, hours_of_all_steps, whole_hours
 from steptax.app.views.job.links import with_links
 from steptax.app.views.job.load import LoadedJob, load_job, load_step
-from steptax.app.views.job.metrics import job_metrics
+from steptax.app.views.job.metrics import job_metrics, per_day_since
 from steptax.app.views.job.models import (
     FloatArray,
     Grid,
@@ -84,11 +84,12 @@ def job_view(
     metrics = job_metrics(loaded, result, ledger, cost)
     hours = bill.gpu_hours or _whole_hours(ws, loaded, metrics["window_gpu_hours"])
     metrics |= {"gpu_hours": hours, "spend_usd": dollars(hours, cost)}
+    work, peers = work_and_peers(loaded.matrix, result=result)
+    since = rank_onset(loaded, result, work, peers)
+    metrics["recoverable_since_usd_per_day"] = per_day_since(loaded, result, since, cost)
     metrics = check_metrics(metrics | bill_metrics(loaded, bill, metrics["window_gpu_hours"], cost))
     lines = ledger_lines(ledger, relative=loaded.matrix.time_is_relative or loaded.world_is_unknown)
-    work, peers = work_and_peers(loaded.matrix, result=result)
     reports = job_reports(ws, job_id)
-    since = rank_onset(loaded, result, work, peers)
     told = build_diagnosis(ws, loaded, result)
     findings = finding_rows(loaded, told, metrics["window_usd"])
     cells = work - peers, loaded.matrix.ranks.astype(np.int64), loaded.matrix.steps

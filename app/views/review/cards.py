@@ -187,7 +187,7 @@ def _recorded(jobs: ReviewJobs) -> str:
 
 
 def _running(jobs: ReviewJobs) -> str:
-    """What every further day of the jobs that run costs."""
+    """What a day of steps of the jobs that run costs."""
     base = jobs.review.base
     total, known = 0.0, False
     for k in jobs.with_steps:
@@ -199,7 +199,11 @@ def _running(jobs: ReviewJobs) -> str:
             known = True
     if not known:
         return ""
-    return f"{format_usd(total)} a day in jobs that run" if total else "nothing in jobs that run"
+    return (
+        f"{format_usd(total)} a day of steps in jobs that run"
+        if total
+        else "nothing in jobs that run"
+    )
 
 
 def _unknown_since(

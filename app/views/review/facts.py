@@ -55,7 +55,7 @@ class StepFacts:
     """Who makes the others wait, in words; None where nobody does for good."""
     action: str
     recoverable_hours_per_day: float | None
-    """As long as it runs and nothing is done."""
+    """Of a day in which it steps all the time, as the mean of its steps."""
     tokens: float
     has_loss: bool
     world_size: int

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from steptax.app.compute.measure import Measure
 from steptax.app.compute.spend.compared import Delta
-from steptax.app.format import format_moment
+from steptax.app.format import format_moment, format_value
 
 Page = Literal["bill", "budget", "fleet", "job", "whatif"]
 
@@ -62,8 +62,17 @@ class FixFirst:
     worth_usd: Measure
     worth_gpu_hours: Measure
     per_day_usd: Measure
+    """Of a day in which the job steps all the time, as the mean of its steps."""
     is_most: bool = False
     """No more than that can come back, and it is not known how much does."""
+
+    @property
+    def a_day(self) -> str:
+        """``per_day_usd`` in a sentence; empty where it is not known."""
+        usd = self.per_day_usd.value
+        if usd is None:
+            return ""
+        return f"A day of steps costs {format_value(usd, 'USD')}, as the mean of all its steps."
 
 
 @dataclass(frozen=True)
