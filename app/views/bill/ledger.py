@@ -79,8 +79,9 @@ def ledger_note(ledger: Ledger, loaded: LoadedJob) -> str:
         f"{gpu_hours_text(paid_hours)}; the buckets add up to it exactly."
     )
     job = loaded.job
-    if job.get("start_us") and job.get("end_us") and loaded.window.is_all:
-        whole = (job["end_us"] - job["start_us"]) / 3.6e9 * loaded.matrix.world_size
+    start_us, end_us = job.get("start_us"), job.get("end_us")
+    if start_us is not None and end_us is not None and loaded.window.is_all:
+        whole = (end_us - start_us) / 3.6e9 * loaded.matrix.world_size
         outside = whole - paid_hours
         if outside > 0:
             text += (

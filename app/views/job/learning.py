@@ -190,7 +190,9 @@ def _of_steps(
         end = _ints(rows, "start_us") + duration
         order = np.argsort(end, kind="stable")
         ends = end[order]
-        begin = min(_begin(ws, job) or int(ends[0]), int(_ints(rows, "start_us").min()))
+        begin = int(_ints(rows, "start_us").min())
+        if (told := _begin(ws, job)) is not None:
+            begin = min(begin, told)
         warnings = ()
     usd = None if reason else paid_since(ends, begin, int(gpus or 0), float(price or 0))
     return LossRecord(step[order], loss[order], usd, reason, basis, warnings)
@@ -229,7 +231,9 @@ def _begin(ws: Workspace, job: Mapping[str, Any]) -> int | None:
     """When the job's devices were first paid for, as far as anything says so."""
     events = ws.engine.run("job_events", job_id=job["job_id"]).to_pylist()
     said = [e["start_us"] for e in events if e["kind"] in ("allocated", "process_start")]
-    return min([*said, *([job["start_us"]] if job.get("start_us") else [])], default=None)
+    if job.get("start_us") is not None:
+        said.append(job["start_us"])
+    return min(said, default=None)
 
 
 def _ints(rows: pa.Table, name: str) -> Ints:
