@@ -151,7 +151,40 @@ def make_plan(targets: Sequence[Target], header: Header, options: Options, where
             where=where,
             hint="map either the normalised or the real ones",
         )
-    return Plan(terms, tuple(c for c in columns if c not in taken))
+    return Plan(
+        terms,
+        tuple(c for c in columns if c not in taken),
+        _unheard(targets, terms, options, where),
+    )
+
+
+def _unheard(
+    targets: Sequence[Target],
+    terms: Mapping[str, tuple[Term, ...]],
+    options: Options,
+    where: str,
+) -> tuple[str, ...]:
+    """A note where ``--time-unit`` says otherwise than the name of every column that has a unit.
+
+    InputError where it says that durations are normalised: what they cost would be computed of a
+    clock that they do not have.
+    """
+    asked = options.time_unit
+    timed = [(t, term) for t in targets if t.has_unit for term in terms.get(t.name, ())]
+    # Of a moment a relative unit says nothing.
+    heard = [(t, term) for t, term in timed if asked != "relative" or t.kind is not Kind.MOMENT]
+    if asked is None or not heard or any(term.unit in (asked, None) for _, term in heard):
+        return ()
+    names = ", ".join(term.column for _, term in heard)
+    said = f"--time-unit {asked}, but the names of the columns say their unit: {names}"
+    if asked == "relative":
+        raise InputError(
+            said,
+            where=where,
+            hint="leave --time-unit out; if these times are normalised, rename the columns, "
+            f"e.g. {split_unit(heard[0][1].column)[0]}_norm",
+        )
+    return (f"{said}; the option is not used",)
 
 
 def lacking(targets: Iterable[Target], plan: Plan) -> list[Target]:
@@ -180,8 +213,9 @@ def describe(targets: Iterable[Target]) -> str:
 
 
 def unused_note(plan: Plan) -> tuple[str, ...]:
-    """A note that lists the columns that nothing is read from."""
-    return (f"columns not used: {', '.join(plan.unused)}",) if plan.unused else ()
+    """What the plan notes, and the columns that nothing is read from."""
+    unused = (f"columns not used: {', '.join(plan.unused)}",) if plan.unused else ()
+    return (*plan.notes, *unused)
 
 
 def _columns_of(expression: str, columns: Sequence[str], target: Target) -> dict[str, int]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from steptax.app.schema import EVENT_KINDS, Batch
 from steptax.connectors.base import Capabilities, Options, RawChunk
 from steptax.connectors.tables.cells import Cells
+from steptax.connectors.tables.clock import clock_note
 from steptax.connectors.tables.columns import (
     INT32_MAX,
     Kind,
@@ -134,7 +135,8 @@ class EventsConnector(TabularConnector):
                 mask, "end", ["expected an end after the start"] * int(mask.sum())
             )
         good = screen.keep(values)
-        return [Batch(self.table, good, screen.rejects(), (*plan.notes, *rows.notes))]
+        notes = (*plan.notes, *rows.notes, *clock_note(good))
+        return [Batch(self.table, good, screen.rejects(), notes)]
 
 
 def _kinds(screen: Screen, cells: Cells) -> Cells:

@@ -17,6 +17,7 @@ from steptax.app.schema.table import FLAG, INT, INT32, REAL, TEXT, Column
 from steptax.connectors.base import Capabilities, Options, RawChunk
 from steptax.connectors.tables import device_hours
 from steptax.connectors.tables.cells import Cells
+from steptax.connectors.tables.clock import clock_note
 from steptax.connectors.tables.columns import (
     INT32_MAX,
     Kind,
@@ -200,7 +201,8 @@ class JobsConnector(TabularConnector):
         values["is_sum"] = True if told or _is_usage(plan) else None
         parts = [_in_state(values, s, time) for s, time in told.items()]
         good = pa.concat_tables([screen.keep(part) for part in parts or [values]])
-        return [Batch(self.table, good, screen.rejects(), (*plan.notes, *rows.notes, *notes))]
+        notes = (*plan.notes, *rows.notes, *notes, *clock_note(good))
+        return [Batch(self.table, good, screen.rejects(), notes)]
 
 
 def _is_usage(plan: Plan) -> bool:

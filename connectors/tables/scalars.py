@@ -25,6 +25,7 @@ from steptax.connectors.tables.columns import (
     describe,
     make_plan,
     refuse_second_job,
+    unused_note,
 )
 from steptax.connectors.tables.facts import rows_of
 from steptax.connectors.tables.jobplace import place_in_job
@@ -121,9 +122,8 @@ class ScalarsConnector(TabularConnector):
                     where=where,
                     hint="a number by step is a column of its own, beside job, step and rank",
                 )
-            return Plan(terms, ())
-        notes = (f"columns not used: {', '.join(plan.unused)}",) if plan.unused else ()
-        return replace(plan, notes=notes)
+            return Plan(terms, (), plan.notes)
+        return replace(plan, notes=unused_note(plan))
 
     def begin(self, source: Path, options: Options) -> Run:
         """The jobs are told once, at the end."""

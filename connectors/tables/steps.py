@@ -14,6 +14,7 @@ from steptax.app.errors import InputError
 from steptax.app.schema import Batch, table
 from steptax.connectors.base import Capabilities, LineFormat, Options, RawChunk, Run
 from steptax.connectors.tables.cells import Cells
+from steptax.connectors.tables.clock import clock_note
 from steptax.connectors.tables.columns import Plan, Term, describe, lacking, make_plan, unused_note
 from steptax.connectors.tables.facts import JobFacts
 from steptax.connectors.tables.rows import Header
@@ -50,7 +51,8 @@ class StepsConnector(TabularConnector):
         "Parquet; what a file is, its content tells.\n"
         "Units: of the column's name (_ns, _us, _ms, _s), else --time-unit. A name that ends in "
         "_norm, or --time-unit relative, is a normalised time without a clock: one unit is stored "
-        "as 1000 us and no dollar is computed from it.\n"
+        "as 1000 us and no dollar is computed from it. Where every name tells another unit, "
+        "relative is refused, and any other --time-unit is not used and said so.\n"
         "--map TARGET=COLUMN or TARGET=A+B reads a target from other columns. Targets:\n"
         + describe(TARGETS)
     )
@@ -145,8 +147,9 @@ class StepsConnector(TabularConnector):
         if JOB.name not in plan.terms and options.job_id is None:
             # A job that was named by its user may have a better name already.
             job["name"] = stem
+        notes = (*plan.notes, *rows.notes, *clock_note(good))
         return [
-            Batch("steps", good, screen.rejects(), (*plan.notes, *rows.notes)),
+            Batch("steps", good, screen.rejects(), notes),
             Batch("jobs", _job_facts(good, job)),
             Batch("ranks", rank_facts(screen, good, values, PLACE)),
         ]

@@ -82,6 +82,24 @@ def test_the_unit_of_the_name_holds_over_the_option() -> None:
     assert found["input"] == (Term("input", "s"),)
 
 
+def test_an_option_that_every_name_contradicts_is_told_not_to_be_used() -> None:
+    found = plan_of("rank", "duration_ms", "input_ms", time_unit="s")
+    assert found.notes == (
+        "--time-unit s, but the names of the columns say their unit: duration_ms, input_ms; the "
+        "option is not used",
+    )
+    assert not plan_of("rank", "duration_ms", "input", time_unit="s").notes
+    assert not plan_of("rank", "duration_ms", "start_us", time_unit="ms").notes
+    assert not plan_of("rank", "duration_norm", "start_us", time_unit="relative").notes
+    assert not plan_of("rank", "duration_ms").notes
+
+
+def test_real_durations_are_not_taken_for_normalised_nor_the_other_way_round() -> None:
+    with pytest.raises(InputError, match=r"unit relative, .*: duration_us, input_us") as told:
+        plan_of("rank", "duration_us", "input_us", "start_us", time_unit="relative")
+    assert (told.value.hint or "").endswith("rename the columns, e.g. duration_norm")
+
+
 def test_a_duration_without_unit_is_an_error_that_names_it() -> None:
     with pytest.raises(InputError, match="unit of column 'step_time'") as caught:
         terms_of("rank", "step_time")

@@ -18,6 +18,7 @@ import pytest
 from steptax.app.errors import InputError
 from steptax.app.schema import Batch, Reject
 from steptax.connectors.base import Options
+from steptax.connectors.tables.clock import EARLIEST_US
 from steptax.connectors.tables.steps import StepsConnector
 
 STEPS = StepsConnector()
@@ -241,6 +242,22 @@ def test_normalised_times_have_no_wall_clock(read: Callable[..., Read]) -> None:
         assert job["time_basis"] == "relative"
         assert job["start_us"] == 1_700_000_000_000_000
         assert "end_us" not in job
+
+
+@pytest.mark.parametrize(("start_us", "is_told"), [(0, True), (EARLIEST_US, False)])
+def test_a_clock_that_counts_from_the_start_of_the_job_is_told(
+    read: Callable[..., Read], start_us: int, is_told: bool
+) -> None:
+    got = read(f"step,rank,duration_us,start_us\n0,0,500,{start_us}\n1,0,500,{start_us + 500}\n")
+    assert [row["start_us"] for row in got.rows()] == [start_us, start_us + 500]
+    assert not got.rejects
+    assert any("start_us lies before the year 2000" in note for note in got.notes) == is_told
+
+
+def test_an_option_that_is_not_used_is_told(read: Callable[..., Read]) -> None:
+    got = read("step,rank,duration_us\n0,0,500\n", time_unit="ms")
+    assert got.rows()[0]["duration_us"] == 500
+    assert [note for note in got.notes if note.startswith("--time-unit ms")]
 
 
 def test_world_size(read: Callable[..., Read]) -> None:
