@@ -54,6 +54,7 @@ from steptax.app.compute.straggler.rules import (
     CauseRules,
     EpisodeRules,
 )
+from steptax.app.compute.straggler.spells import slow_in_most
 from steptax.app.compute.straggler.steps import StepMatrix, without_inconsistent
 from steptax.app.compute.straggler.tables import Used
 
@@ -220,7 +221,8 @@ class _Case:
 
         Among a few ranks that differ widely, or where half of them are slow, a slow one is not far
         outside of the noise; what is slow in most of the steps counts all the same. Of a rank that
-        is slow again and again over the window, episodes would tell a part only.
+        is slow again and again over the window, episodes would tell a part only, and so they may of
+        one that is slow in bursts which are most of the steps.
         """
         verdict = self.result.verdict
         if verdict.kind is not Kind.WORKER or self.result.slow_links is not None:
@@ -229,7 +231,8 @@ class _Case:
             int(np.flatnonzero(self.used.matrix.ranks == rank)[0]): found
             for rank, found in self.result.recurring.items()
         }
-        out = [e for e in episodes if e.column not in again]
+        partly = self._told_in_part(excess, episodes)
+        out = [e for e in episodes if e.column not in again and e.column not in partly]
         seen = {e.column for e in out}
         usual, last_step = usual_step_us(self.used.arrived.step_us), len(excess) - 1
         for place in np.flatnonzero(np.isin(self.used.matrix.ranks, verdict.ranks)):
@@ -251,6 +254,19 @@ class _Case:
             often = 1.0 if one is None else one.duty_ratio
             out.append(RankEpisode(c, first, last, detected, mean, often, is_open, one))
         return out
+
+    def _told_in_part(self, excess: Floats, episodes: list[RankEpisode]) -> set[int]:
+        """Columns slow in most steps, of which episodes tell less than half of the excess."""
+        table = self.result.ranks
+        if table is None:
+            return set()
+        often = slow_in_most(table, self.used.step_us, self.used.rules)
+        return {
+            column
+            for column in {e.column for e in episodes if often[e.column]}
+            if sum(e.excess_ratio * e.steps for e in episodes if e.column == column)
+            < self.rules.persistence_ratio * float(np.nansum(excess[:, column]))
+        }
 
     def _transfers(self) -> list[Finding]:
         transfer = self.used.arrived.transfer_us
