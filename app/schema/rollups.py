@@ -99,7 +99,8 @@ _WORK = (
 #: A sum of losses is of two whole numbers. Of the billionths of one exploded loss (1e8) a sum over
 #: a hundred ranks would be more than 64 bits hold.
 _LOW_BITS = 32
-#: More tokens than that no rank has in a step: they are not known.
+#: More tokens than that no rank has in a step, nor so far below zero: they are not known. Of the
+#: least whole number there is no ``abs``.
 _TOKEN_BITS = 43
 _LOSS_NANO = fixed("loss", _BILLION)
 
@@ -161,7 +162,8 @@ STEP_TOTALS = Rollup(
         # A job of a million ranks cannot add up to more than 64 bits hold.
         Total(
             "tokens_sum",
-            f"sum(tokens) FILTER (WHERE tokens < {1 << _TOKEN_BITS})",
+            "sum(tokens) FILTER "
+            f"(WHERE tokens > {-1 << _TOKEN_BITS} AND tokens < {1 << _TOKEN_BITS})",
             "sum(tokens_sum)",
             "tokens",
             "tokens",

@@ -616,6 +616,16 @@ def test_values_that_nothing_can_add_up_stop_no_other_job(
     assert DuckEngine(lake).run("history_span", job_id="b").to_pylist()[0]["row_count"] == 48
 
 
+@pytest.mark.parametrize("odd", [2**62, -(2**62), 2**63 - 1, -(2**63)])
+def test_tokens_that_nobody_can_have_are_not_added_up(lake: Lake, odd: int) -> None:
+    rows = [report(0, rank, 9, 1.0, tokens=odd if rank else 7) for rank in range(4)]
+    lake.append("steps", reports(rows), source="t")
+    engine = DuckEngine(lake)
+    assert engine.run("history_summary", job_id="a").num_rows == 1
+    (found,) = of_steps(lake, STEP_TOTALS, 1)
+    assert found["tokens_sum"] == 7
+
+
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 9.5e9, 1e300])
 def test_a_loss_that_is_none_is_one_neither_in_rows_nor_in_roll_ups(
     tmp_path: Path, odd: float
