@@ -104,9 +104,10 @@ class Copies:
                             forget(self._root, segment.parts[1], self._root / segment)
                             path.unlink(missing_ok=True)  # also one of an older version
         before_s = time.time() - UNFINISHED_S
-        for used_s, _, path in self._there():
-            if used_s < before_s and path.name.startswith(".") and path.suffix == ".tmp":
-                with contextlib.suppress(OSError):
+        # Anywhere: sums and what stands for commits are written in the same way as copies.
+        for path in self._root.rglob(".*.tmp"):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < before_s:
                     path.unlink()
 
     def _there(self) -> Iterator[tuple[float, int, Path]]:

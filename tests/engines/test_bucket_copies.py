@@ -97,9 +97,15 @@ def test_one_that_is_asked_for_while_room_is_made_stays(
     assert (wanted.exists(), other.exists()) == (True, False)
 
 
-def test_what_a_killed_process_fetched_in_part_goes(tmp_path: Path) -> None:
-    old = held(tmp_path, ".part-1.parquet.0123abcd.tmp", module.UNFINISHED_S + 1)
-    new = held(tmp_path, ".part-2.parquet.0123abcd.tmp", KEPT_S)
+@pytest.mark.parametrize(
+    "folder", ["tables/steps", "rollups/step-totals/3/steps/job=j", "commits", "kept"]
+)
+def test_what_a_killed_process_left_in_part_goes(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    old, new = (tmp_path / folder / f".part-{k}.parquet.0123abcd.tmp" for k in (1, 2))
+    for path, ago_s in ((old, module.UNFINISHED_S + 1), (new, KEPT_S)):
+        path.write_bytes(b"torn")
+        aged(path, ago_s)
     Copies(tmp_path, lambda _: False).make_room()
     assert (old.exists(), new.exists()) == (False, True)
 
