@@ -3,11 +3,12 @@
 Subset: ``max_by`` not ``arg_max``, with a filter where a value may be null; ``WITHIN GROUP``;
 ``CAST(floor(a / b) AS INT)`` not ``//``; ``explode(split(...))`` not ``unnest``; ``(a, b)`` not
 ``ROW(a, b)``; ``STRING`` not ``VARCHAR``; float literals as ``1.0e0``; ``ORDER BY`` with full
-tie-breaks, and ``NULLS FIRST`` or ``NULLS LAST`` of what may be null; parameters as ``:name``;
-tables, and levels of roll-ups, by their schema's name. ``<level>_parts`` are the rows of a level as
-they are stored, several of one bucket: for a query that adds them up anyway; of ``<level>_spans``
-some may be added up over ``:window_steps`` already. A line
-``-- include NAME`` stands for the text of ``shared/NAME.sql``, which several queries begin with.
+tie-breaks, unless pages ask for very many rows or for one (a user is given those in order as well,
+by ``named_query``), and ``NULLS FIRST`` or ``NULLS LAST`` of what may be null; parameters as
+``:name``; tables, and levels of roll-ups, by their schema's name. ``<level>_parts`` are the rows of
+a level as they are stored, several of one bucket: for a query that adds them up anyway; of
+``<level>_spans`` some may be added up over ``:window_steps`` already. A line ``-- include NAME``
+stands for the text of ``shared/NAME.sql``, which several queries begin with.
 """
 
 from __future__ import annotations
@@ -60,6 +61,12 @@ class Query:
         """
         own = [*self.tables, *(LEVELS[level].table for level in (*self.levels, *self.spans))]
         return any(TABLES[name].by_job for name in own) and not _APART.search(self.body)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the text says in which order its rows come."""
+        _, order, rest = self.body.rpartition("ORDER BY")
+        return bool(order) and rest.count("(") >= rest.count(")")
 
     @property
     def doc(self) -> str:

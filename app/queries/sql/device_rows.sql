@@ -1,5 +1,5 @@
--- Samples in [first_us, last_us) of the devices called gpu_uuids. In no order: they are many, and
--- what computes with them orders them anyway.
+-- Samples in [first_us, last_us) of the devices called gpu_uuids. An engine gives them in no order:
+-- they are many, and what computes with them orders them anyway.
 SELECT
     host, gpu_uuid, split_part(source, ':', 1) AS monitor, ts_us, util_ratio, sm_active_ratio,
     memory_used_bytes, power_w, energy_j, temperature_c, sm_clock_mhz, throttle_reasons,

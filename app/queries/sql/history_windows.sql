@@ -1,6 +1,6 @@
 -- Work of each rank over a job's whole history, by blocks of step_block steps, a multiple of the
 -- window_steps of a window, which is one of those that are stored. Of a window that several attempts ran in part, the attempt with the most
--- reports. In no order: whoever asks makes a matrix of it.
+-- reports. An engine gives them in no order: a page makes a matrix of them.
 WITH told AS (
     SELECT step - step % :window_steps AS window_step, attempt, sum(row_count) AS reports
     FROM step_totals

@@ -3,4 +3,4 @@ SELECT provider, gpu_model, form_factor, region, term, segment, observed_on, usd
     source_url, source
 FROM prices
 WHERE usd_per_gpu_hour IS NOT NULL
-ORDER BY gpu_model, observed_on, provider, form_factor, region, term
+ORDER BY gpu_model, observed_on, provider, form_factor, region, term, segment

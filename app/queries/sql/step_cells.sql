@@ -1,5 +1,5 @@
--- Rank rows of the steps in [first_step, last_step], as step_rows gives them, in no order: putting
--- two million rows in order takes longer than all else, and a matrix has its own.
+-- Rank rows of the steps in [first_step, last_step], as step_rows gives them. An engine gives them in
+-- no order: putting two million rows in order takes longer than all else, and a matrix has its own.
 WITH newest AS (
     SELECT step, max(attempt) AS attempt
     FROM steps
