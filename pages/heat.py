@@ -44,7 +44,7 @@ def draw(view: JobView, rank: int | None, step: int, budget_bytes: int) -> None:
         on_select=choose_box,
     )
     bridge.on_cell("heat", choose_cell)
-    if note := heat_note(heat):
+    if note := heat_note(heat, unit):
         st.caption(note)
 
 

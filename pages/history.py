@@ -36,7 +36,7 @@ def draw(job_id: str, *, is_live: bool) -> None:
                 lambda: heat_table(view.heat, unit),
                 alt=f"Heat map of excess work over the whole job. {view.sentence}",
             )
-            if note := heat_note(heat):
+            if note := heat_note(heat, unit):
                 st.caption(note)
         with right:
             parts.rows("history_ranks", history_table(view), height=360)

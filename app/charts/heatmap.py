@@ -12,8 +12,10 @@ import plotly.graph_objects as go
 
 from steptax.app.charts.style import blank
 from steptax.app.charts.times import in_unit
+from steptax.app.format import format_value
 from steptax.app.theme import Palette
 from steptax.app.views.job.models import Grid, HeatMap, IntArray, Series
+from steptax.app.views.job.shape import coloured
 
 Cells = npt.NDArray[np.int16] | npt.NDArray[np.float32]
 
@@ -40,6 +42,7 @@ def heat_figure(
     ``fit`` before, so that a cell that is clicked is the cell that was sent.
     """
     values, unit = encode(heat, budget_bytes, unit)
+    middle, limit = in_unit(heat.middle_ms, unit), in_unit(heat.colour_limit_ms, unit)
     firsts, lasts = heat.ranks[heat.rank_edges[:-1]], heat.ranks[heat.rank_edges[1:] - 1]
     rows = _labels(zip(firsts.tolist(), lasts.tolist(), strict=True))
     columns = _labels(heat.columns)
@@ -51,9 +54,9 @@ def heat_figure(
             z=values,
             x=columns,
             y=rows,
-            zmin=-in_unit(heat.colour_limit_ms, unit),
-            zmax=in_unit(heat.colour_limit_ms, unit),
-            zmid=0,
+            zmin=middle - limit,
+            zmax=middle + limit,
+            zmid=middle,
             colorscale=colour_scale(palette.diverging),
             colorbar={"title": {"text": unit}, "thickness": 12, "outlinewidth": 0, "x": 1.02},
             hovertemplate=(
@@ -70,11 +73,18 @@ def heat_figure(
     return figure
 
 
-def heat_note(heat: HeatMap) -> str | None:
+def heat_note(heat: HeatMap, unit: str = "ms") -> str | None:
     """What must be known to read the map; None where it is plain."""
     parts = []
     if heat.is_pooled:
-        parts.append(f"A cell holds the {heat.pooled_by} excess of its ranks and steps.")
+        held = f"A cell holds the {heat.pooled_by} excess of its ranks and steps"
+        if heat.middle_ms:
+            typical = format_value(in_unit(heat.middle_ms, unit), unit)
+            held += (
+                f", of the typical cell +{typical}: that is the middle of the colours, orange is "
+                "more and blue is less"
+            )
+        parts.append(f"{held}.")
     if _outliers(heat).size:
         parts.append("Circles: far beyond the colours.")
     return " ".join(parts) or None
@@ -127,6 +137,7 @@ def fit(heat: HeatMap, budget_bytes: int, unit: str = "ms") -> HeatMap:
 
     Steps are pooled before ranks: a rank is what a person looks for.
     """
+    whole = heat
     while sent_bytes(encode(heat, budget_bytes, unit)[0]) > budget_bytes:
         if heat.excess_ms.shape[1] > _LEAST_STEPS:
             heat = replace(
@@ -138,7 +149,7 @@ def fit(heat: HeatMap, budget_bytes: int, unit: str = "ms") -> HeatMap:
             )
         else:
             break
-    return heat
+    return heat if heat is whole else coloured(heat)
 
 
 def cell_at(heat: HeatMap, series: Series, row: int, column: int) -> tuple[int, int]:
@@ -272,7 +283,7 @@ def _outliers(heat: HeatMap) -> npt.NDArray[np.intp]:
     """Flat places of the largest cells that the clipped colours cannot tell from the next."""
     flat = np.where(np.isnan(heat.excess_ms), -np.inf, heat.excess_ms).ravel()
     order = np.argsort(-flat, kind="stable")[:_CIRCLES]
-    return order[flat[order] > _FAR * heat.colour_limit_ms]
+    return order[flat[order] - heat.middle_ms > _FAR * heat.colour_limit_ms]
 
 
 def _circle_outliers(

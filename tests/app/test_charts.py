@@ -253,6 +253,67 @@ def test_no_map_has_more_cells_than_a_screen_shows(shape: tuple[int, int]) -> No
     assert fit(mean, LIVE_BYTES) is mean  # nothing is pooled twice
 
 
+#: Ranks, of which one is slow by 40 ms from the middle on, and steps.
+_SLOW, _RANKS, _STEPS = 1_365, 4_096, 200
+
+
+def noisy(ranks: int, steps: int, slow: int, excess_ms: float = 40.0) -> np.ndarray[Any, Any]:
+    """Excess in µs by step and rank: levels and noise as jobs have them, and one that is slow."""
+    rng = np.random.default_rng(3)
+    excess_us = rng.normal(0, 2_000, ranks) + rng.uniform(-6_000, 6_000, (steps, ranks))
+    excess_us[steps // 2 :, slow] += excess_ms * 1000
+    return excess_us
+
+
+@pytest.mark.parametrize("steps", [_STEPS, 4])
+@pytest.mark.parametrize("budget_bytes", [PAGE_BYTES, 20_000])
+def test_the_straggler_of_a_large_job_stands_out_of_its_map(steps: int, budget_bytes: int) -> None:
+    """The largest of many is above the peers everywhere: not everybody is drawn as slow."""
+    heat = heat_map(noisy(_RANKS, steps, _SLOW), np.arange(_RANKS), np.arange(steps))
+    heat = fit(heat, budget_bytes)
+    trace = data_of(heat_figure(heat, LIGHT, budget_bytes=budget_bytes))[0]
+    low, middle, high = trace["zmin"], trace["zmid"], trace["zmax"]
+    assert middle == pytest.approx((low + high) / 2)
+    cells = array_of(trace["z"]).astype(float)
+    assert cells.shape[0] <= 256
+    strength = (cells - middle) / (high - middle)
+    row = int(np.searchsorted(heat.rank_edges, _SLOW, side="right")) - 1
+    half = cells.shape[1] // 2
+    # It is strongly coloured, and neither cut off nor beyond the colours; nobody else is.
+    assert strength[row, half + 1 :].min() > 0.6
+    assert strength[row].max() < 1.25
+    assert np.percentile(np.abs(np.delete(strength, row, axis=0)), 99) < 0.25
+    note = heat_note(heat)
+    assert note is not None
+    assert f"typical cell +{heat.middle_ms:.2f} ms: that is the middle of the colours" in note
+    assert "Circles" not in note
+
+
+def test_a_single_spike_of_a_large_job_does_not_pale_all_others() -> None:
+    excess_us = noisy(_RANKS, _STEPS, _SLOW)
+    excess_us[17, 99] = 9e6
+    heat = heat_map(excess_us, np.arange(_RANKS), np.arange(_STEPS))
+    assert heat.colour_limit_ms < 50
+    assert str(heat_note(heat)).endswith("Circles: far beyond the colours.")
+
+
+@pytest.mark.parametrize("ranks", [8, 64])
+def test_zero_stays_the_middle_where_the_peers_lie_on_both_sides(ranks: int) -> None:
+    excess_us = noisy(ranks, 500, 3)
+    heat = heat_map(excess_us, np.arange(ranks), np.arange(500))
+    assert heat.middle_ms == 0
+    assert heat.colour_limit_ms == pytest.approx(np.percentile(np.abs(heat.excess_ms), 99))
+    mean = heat_map(noisy(_RANKS, _STEPS, 3), np.arange(_RANKS), np.arange(_STEPS), "mean")
+    assert mean.middle_ms == 0
+    assert "colours" not in str(heat_note(mean))
+
+
+def test_a_map_in_seconds_tells_its_middle_in_them() -> None:
+    heat = heat_map(2e7 + noisy(_RANKS, _STEPS, 3), np.arange(_RANKS), np.arange(_STEPS))
+    told = str(heat_note(heat, "s"))
+    assert "typical cell +20.0 s: that is" in told
+
+
 def heat_slice(edges: np.ndarray[Any, Any], place: int) -> slice:
     begins, ends = edges[:-1], edges[1:]
     return slice(int(begins[place]), int(ends[place]))

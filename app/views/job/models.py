@@ -119,10 +119,12 @@ class HeatMap:
     rank_edges: IntArray
     step_edges: IntArray
     colour_limit_ms: float
-    """Colours run from minus to plus this: the 99th percentile of the absolute excess."""
+    """Colours run so far to both sides of their middle: see ``shape.coloured``."""
     pooled_by: Pooling = "largest"
     until: IntArray | None = None
     """Last step of what each of ``steps`` begins, where that is a block of steps."""
+    middle_ms: float = 0.0
+    """What has the middle colour: zero, or the typical cell where nearly all lie above zero."""
 
     @property
     def columns(self) -> list[tuple[int, int]]:

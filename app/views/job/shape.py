@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +21,12 @@ from steptax.app.views.job.models import (
 MAX_HEAT_CELLS = 20_480
 #: Rows that it has at the least, where there are so many ranks.
 LEAST_HEAT_RANKS = 128
+#: Rows that it has at the most, however few steps there are: more are lower than a pixel, and one
+#: that is slow would not be seen.
+MOST_HEAT_RANKS = 256
 MAX_SERIES_POINTS = 2_000
+#: Of the columns of a row so many may lie beyond the colours: what lasts longer is told apart.
+_BRIEF_PERCENT = 10
 
 
 def _edges(count: int, limit: int) -> IntArray:
@@ -68,7 +74,7 @@ def heat_map(
     Here and not in the query: whoever is pooled with others has been compared with the peers first.
     """
     across = drawn_columns(len(steps), len(ranks))
-    rank_edges = _edges(len(ranks), MAX_HEAT_CELLS // max(1, across))
+    rank_edges = _edges(len(ranks), min(MOST_HEAT_RANKS, MAX_HEAT_CELLS // max(1, across)))
     step_edges = _edges(len(steps), across)
     cells = excess_us.T / 1000.0
     if pooled_by == "mean":
@@ -78,18 +84,38 @@ def heat_map(
             cells = _pool_max(cells, rank_edges, 0)
         if len(step_edges) - 1 < len(steps):
             cells = _pool_max(cells, step_edges, 1)
-    known = np.abs(cells[~np.isnan(cells)])
-    limit = float(np.percentile(known, 99)) if len(known) else 0.0
-    return HeatMap(
+    heat = HeatMap(
         cells,
         np.asarray(ranks, dtype=np.int64),
         np.asarray(steps, dtype=np.int64),
         rank_edges,
         step_edges,
-        limit if limit > 0 else 1.0,
+        1.0,
         pooled_by,
         until,
     )
+    return coloured(heat)
+
+
+def coloured(heat: HeatMap) -> HeatMap:
+    """``heat`` with colours for its cells: to the 99th percentile of the distance from zero.
+
+    The largest of many ranks and steps is above the peers in nearly every cell, whoever is slow.
+    Where three quarters of the cells are, zero tells nobody apart: the median cell is the middle,
+    and the colours reach as far as the row that exceeds it most does in a tenth of its columns.
+    """
+    cells = heat.excess_ms
+    known = cells[~np.isnan(cells)]
+    middle = reach = 0.0
+    if heat.is_pooled and heat.pooled_by == "largest" and len(known):
+        low, median = np.percentile(known, (25, 50))
+        if low > 0:
+            middle = float(median)
+            rows = cells[~np.isnan(cells).all(axis=1)]
+            reach = float(np.nanpercentile(rows, 100 - _BRIEF_PERCENT, axis=1).max()) - middle
+    far = float(np.percentile(np.abs(known - middle), 99)) if len(known) else 0.0
+    limit = max(far, reach)
+    return replace(heat, middle_ms=middle, colour_limit_ms=limit if limit > 0 else 1.0)
 
 
 def thin_series(series: Series) -> Series:
