@@ -6,8 +6,11 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import typer
+
+from steptax.app.one_shot import held_look
 
 #: The commands of each module of ``app/commands``. Only the module of the command that was asked
 #: for is imported: all of them together take a second and a half.
@@ -55,6 +58,13 @@ PANELS: Mapping[str, tuple[str, ...]] = {
         "collect", "forward", "health", "doctor", "rollup", "compact", "retain",
     ),
 }  # fmt: skip
+#: Commands that read a lake once, write nothing to it, and end.
+READERS = frozenset(
+    {
+        "jobs", "job", "executive", "compare", "fleet", "ledger", "devices", "health", "doctor",
+        "rollup", "query", "collectives", "profile", "quiet", "whatif", "report",
+    }
+)  # fmt: skip
 _EXAMPLES = """Examples, in the order in which one begins:
 
     steptax demo                                    a real job, live
@@ -106,7 +116,8 @@ def main() -> None:
     arguments = sys.argv[1:] or ["--help"]
     as_json = "--json" in arguments
     try:
-        code = build(arguments)(arguments, standalone_mode=False)
+        with held_look() if arguments[0] in READERS else nullcontext():
+            code = build(arguments)(arguments, standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         raise SystemExit(130) from None
     except BrokenPipeError:  # the reader of our output left, e.g. `head`

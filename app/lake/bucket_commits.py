@@ -25,6 +25,7 @@ from threading import Lock
 from steptax.app.lake.bucket import Bucket
 from steptax.app.lake.commits import LOOKS, Commit, CommitLog, Overtaken, Seen, body_of, commit_of
 from steptax.app.lake.folded import Folded, fold_name, fold_number, runs_named
+from steptax.app.one_shot import still_counts
 
 FOLDER = "commits"
 _NUMBERED = re.compile(r"compact-(\d{8})\.json")
@@ -48,9 +49,10 @@ class BucketCommits(CommitLog):
         """Changes whenever there are other records than before."""
 
     def look(self) -> Seen:
-        """The log as of at most ``fresh_s`` ago."""
+        """The log as of at most ``fresh_s`` ago, or of this look (``held_look``)."""
         with self._lock:
-            if time.monotonic() - self._read_at > self._fresh_s:
+            is_old = time.monotonic() - self._read_at > self._fresh_s
+            if is_old and not still_counts(self._read_at):
                 self._refresh()
             return self._seen
 

@@ -39,6 +39,7 @@ from steptax.app.lake.listing import Listing
 from steptax.app.lake.look import look_again
 from steptax.app.lake.quarantine import SetAside, damaged
 from steptax.app.lake.segments import Name, Segment, job_folder, job_of_folder, parse_name
+from steptax.app.one_shot import is_held, still_counts
 
 #: What others write is seen after at most this.
 FRESH_S = 1.0
@@ -57,7 +58,10 @@ def cache_folder(url: str) -> Path:
 
 
 class BucketListing(Listing):
-    """The segments and jobs of a bucket, listed again when the list is older than ``fresh_s``."""
+    """The segments and jobs of a bucket, listed again when the list is older than ``fresh_s``.
+
+    Within ``held_look`` a folder is listed once.
+    """
 
     def __init__(self, bucket: Bucket, root: Path, commits: BucketCommits, fresh_s: float) -> None:
         super().__init__()
@@ -66,6 +70,7 @@ class BucketListing(Listing):
         self._commits = commits
         self._fresh_s = fresh_s
         self._held: dict[str, tuple[int, float, list[tuple[str, Name]]]] = {}
+        self._held_folders: dict[str, tuple[int, float, list[str]]] = {}
         self._sizes_bytes: dict[str, dict[str, int]] = {}
         self._guard = Lock()
 
@@ -78,10 +83,14 @@ class BucketListing(Listing):
         generation, now_s = self._commits.generation, time.monotonic()
         with self._guard:
             held = self._held.get(folder)
-        if held is not None and held[0] == generation and now_s - held[1] <= self._fresh_s:
+        if (
+            held is not None
+            and held[0] == generation
+            and (now_s - held[1] <= self._fresh_s or still_counts(held[1]))
+        ):
             return held[2]
         place = Path(folder).relative_to(self._root).as_posix()
-        sizes_bytes = self._bucket.sizes_bytes(place)
+        sizes_bytes = self._bucket.sizes_bytes(place) if self._may_be_there(folder) else {}
         names = ((entry, parse_name(entry)) for entry in sizes_bytes)
         found = [(entry, name) for entry, name in names if name is not None]
         with self._guard:
@@ -95,15 +104,37 @@ class BucketListing(Listing):
             return self._sizes_bytes.get(folder, {})
 
     def jobs(self, folder: str) -> list[str]:
-        """The jobs that have a folder in ``folder``, sorted."""
-        place = Path(folder).relative_to(self._root).as_posix()
-        found = (job_of_folder(entry) for entry in self._bucket.folders(place))
+        """The jobs that have a folder in ``folder``, sorted; as of now, or of this look."""
+        found = (job_of_folder(entry) for entry in self._folders(folder))
         return sorted(job for job in found if job is not None)
+
+    def _folders(self, folder: str) -> list[str]:
+        """Names of the folders in ``folder``."""
+        generation, now_s = self._commits.generation, time.monotonic()
+        with self._guard:
+            held = self._held_folders.get(folder)
+        if held is not None and held[0] == generation and still_counts(held[1]):
+            return held[2]
+        place = Path(folder).relative_to(self._root).as_posix()
+        found = self._bucket.folders(place) if self._may_be_there(folder) else []
+        with self._guard:
+            self._held_folders[folder] = generation, now_s, found
+        return found
+
+    def _may_be_there(self, folder: str) -> bool:
+        """False where the folder above it was listed in this look, and did not have it.
+
+        Most tables of a lake are empty, and most jobs have rows in few of them. A store is asked
+        twice about what it does not have.
+        """
+        above, _, name = folder.rpartition("/")
+        return not is_held() or Path(above) == self._root or name in self._folders(above)
 
     def forget(self, folder: Path) -> None:
         """List ``folder`` anew: something was written there."""
         with self._guard:
             self._held.pop(str(folder), None)
+            self._held_folders.clear()
 
 
 class BucketLake(Lake):

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from steptax.app.one_shot import look_anew
+
 _known: ContextVar[dict[Hashable, Any] | None] = ContextVar("steptax_look", default=None)
 
 
@@ -40,3 +42,4 @@ def looked_up() -> dict[Hashable, Any]:
 def look_again() -> None:
     """Forget what was looked up: something was written, or set aside."""
     looked_up().clear()
+    look_anew()
