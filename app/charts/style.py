@@ -6,6 +6,7 @@ once; only what carries data is coloured here.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,9 @@ PAGE_BYTES = 4_000_000
 
 def blank(height_px: int, *, legend: bool = False) -> go.Figure:
     """A figure without traces, with a fixed height so that a page does not jump on refresh."""
+    # Plotly asks whoever imported pandas for its types, also while another thread is still at it:
+    # this waits for that. A page imports it anyway, for its tables.
+    importlib.import_module("pandas")
     axis = {"automargin": True, "zeroline": False}
     # All at once: an update of a figure that is there takes eight times as long.
     return go.Figure(
