@@ -15,7 +15,7 @@ from decimal import Decimal
 from statistics import median
 
 from steptax.app.compute.measure import Measure
-from steptax.app.schema.moments import FIRST_US, LAST_US
+from steptax.app.moments import FIRST_US, LAST_US
 from steptax.app.words import count_text
 
 UNKNOWN = "unknown"

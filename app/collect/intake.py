@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from steptax.app.collect.explain import explain_lines
 from steptax.app.lake.segments import conform, job_folder
+from steptax.app.moments import LAST_US
 from steptax.app.schema import Reject, Table, table
-from steptax.app.schema.moments import LAST_US
 from steptax.connectors.recorder.batch import Piece, decode_batch, inflate
 
 #: Of a body as it comes, and unpacked. A sender's batch is a tenth of it.

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from steptax.app.schema.moments import LAST_US
+from steptax.app.moments import LAST_US
 
 STATES: Final = ("running", "closed")
 #: Whole numbers that a heartbeat may hold, from 0 up to these; it has the first two.

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from steptax.app.schema.moments import LAST_US
+from steptax.app.moments import LAST_US
 
 #: The kind of the commits that drop rows, of which sums remain.
 RETAIN = "retain"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from steptax.app.schema.moments import FIRST_US, LAST_US
+from steptax.app.moments import FIRST_US, LAST_US
 from steptax.connectors.devices.quantities import mask_of
 from steptax.connectors.values import BadValueError
 

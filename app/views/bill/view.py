@@ -23,8 +23,8 @@ from steptax.app.compute.mfu.step_flops import StepFlops, step_flops
 from steptax.app.compute.straggler.steps import StepMatrix, name_cell, without_inconsistent
 from steptax.app.errors import IntegrityError, UserError
 from steptax.app.format import format_measure
+from steptax.app.moments import LAST_US
 from steptax.app.queries.arrays import numbers_of
-from steptax.app.schema.moments import LAST_US
 from steptax.app.views.bill.sharing import lost_findings
 from steptax.app.views.job.extent import step_summary
 from steptax.app.views.job.load import LoadedJob
