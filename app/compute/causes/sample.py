@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -37,20 +37,7 @@ def sample_of(matrix: StepMatrix, arrived: Arrivals, excess_us: Floats, joint: J
     step, rank = np.meshgrid(np.arange(len(rows)), columns, indexing="ij")
     return Sample(
         matrix.select(rows, everyone),
-        _slice(arrived, rows),
+        arrived.of_steps(rows),
         excess_us[rows],
         (step.ravel(), rank.ravel()),
-    )
-
-
-def _slice(arrived: Arrivals, rows: np.ndarray) -> Arrivals:
-    """The steps ``rows`` of ``arrived``."""
-    return replace(
-        arrived,
-        work_us=arrived.work_us[rows],
-        arrival_us=arrived.arrival_us[rows],
-        wait_us=arrived.wait_us[rows],
-        transfer_us=None if arrived.transfer_us is None else arrived.transfer_us[rows],
-        step_us=arrived.step_us[rows],
-        paid_us=arrived.paid_us[rows],
     )

@@ -22,10 +22,11 @@ per-rank totals.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from steptax.app.compute.measure import Level
 from steptax.app.compute.stats.rows import (
@@ -92,6 +93,18 @@ class Arrivals:
     """[S] length of the step: paid time per rank."""
     paid_us: Floats
     """[S] paid time of the reporting ranks."""
+
+    def of_steps(self, rows: slice | NDArray[np.intp]) -> Arrivals:
+        """The same of the steps at ``rows``; nothing is copied of a slice."""
+        return replace(
+            self,
+            work_us=self.work_us[rows],
+            arrival_us=self.arrival_us[rows],
+            wait_us=self.wait_us[rows],
+            transfer_us=None if self.transfer_us is None else self.transfer_us[rows],
+            step_us=self.step_us[rows],
+            paid_us=self.paid_us[rows],
+        )
 
 
 def is_measured(values: Floats | None, reported: Flags, rules: StragglerRules) -> bool:

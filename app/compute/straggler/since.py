@@ -31,20 +31,12 @@ def recoverable_since(result: StragglerResult, first_step: int) -> Measure:
 def _from(used: Used, first_step: int) -> Used:
     """The steps from ``first_step`` on, held against the same peers; nothing is copied."""
     first = int(np.searchsorted(used.matrix.steps, first_step))
-    rows, arrived = slice(first, None), used.arrived
+    rows = slice(first, None)
     places = np.arange(first, len(used.matrix.steps))
     return replace(
         used,
         matrix=used.matrix.select(places, np.arange(len(used.matrix.ranks))),
-        arrived=replace(
-            arrived,
-            work_us=arrived.work_us[rows],
-            arrival_us=arrived.arrival_us[rows],
-            wait_us=arrived.wait_us[rows],
-            transfer_us=None if arrived.transfer_us is None else arrived.transfer_us[rows],
-            step_us=arrived.step_us[rows],
-            paid_us=arrived.paid_us[rows],
-        ),
+        arrived=used.arrived.of_steps(rows),
         peers_us=used.peers_us[rows],
         excess_us=used.excess_us[rows],
         slow=used.slow[rows],
