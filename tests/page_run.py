@@ -8,6 +8,8 @@ from pathlib import Path
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
+from tests.patience import PATIENCE_S
+
 MAIN = Path(__file__).resolve().parents[1] / "app" / "main.py"
 
 # Each AppTest reads what every installed package says of itself, a third of the processor time of
@@ -23,7 +25,7 @@ def open_page(page: str | None = None, **parameters: str) -> AppTest:
     No other page runs before it, as none does where somebody follows a link: files of pages are
     named as their addresses are, by which Streamlit finds a page before it has run any.
     """
-    at = AppTest.from_file(str(MAIN), default_timeout=120)
+    at = AppTest.from_file(str(MAIN), default_timeout=PATIENCE_S)
     for key, value in parameters.items():
         at.query_params[key] = value
     return (at if page is None else at.switch_page(page)).run()

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from steptax.app.cli import COMMANDS, PANELS, build, main
+from tests.patience import PATIENCE_S
 
 BEGIN = [sys.executable, "-c", "from steptax.app.entry import main; main()"]
 
@@ -68,7 +69,7 @@ def test_ctrl_c_leaves_without_a_trace_while_modules_load(after_s: float) -> Non
     process.stdout.readline()  # its own part begins here
     time.sleep(after_s)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert "Traceback" not in err
     # 2: on a quick machine it was done before.
     assert process.returncode in (130, 2)

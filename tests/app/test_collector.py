@@ -37,6 +37,7 @@ from steptax.connectors.recorder.columns import TABLES
 from steptax.connectors.recorder.over_http import HttpTransport
 from steptax.connectors.recorder.parquet import steps_encoder
 from steptax.connectors.recorder.target import Secret
+from tests.patience import PATIENCE_S, until
 
 TOKEN = "correct-horse"
 STREAM = "a" * 32
@@ -488,7 +489,9 @@ def ask(
     token: str | None = TOKEN,
     **headers: str,
 ) -> tuple[int, dict[str, Any], dict[str, str]]:
-    connection = http.client.HTTPConnection("127.0.0.1", service.server.server_port, timeout=60)
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", service.server.server_port, timeout=PATIENCE_S
+    )
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     if token is not None:
         named["Authorization"] = f"Bearer {token}"
@@ -529,10 +532,7 @@ def test_senders_at_the_same_time_share_a_commit(service: Service, tmp_path: Pat
 
 def rejects_of(lake: Path) -> list[str]:
     """Reasons that are kept; those of whole requests are stored a moment after the answer."""
-    give_up_s = time.monotonic() + 120
-    while not (found := Lake(lake).read("rejects")["reason"].to_pylist()):
-        assert time.monotonic() < give_up_s
-        time.sleep(0.02)
+    found = until(lambda: Lake(lake).read("rejects")["reason"].to_pylist(), "a reject")
     return [str(reason) for reason in found]
 
 

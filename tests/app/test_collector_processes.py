@@ -9,10 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pytest
 
 from steptax.app.lake import Lake
 from steptax.benchmarks.product import collector as benchmark
+from tests.patience import until
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "correct-horse"
@@ -51,14 +51,6 @@ PATIENT_RANK = f"""
 from steptax.connectors.recorder import spoolsink
 spoolsink.PATIENCE_S = spoolsink.SEND_WAIT_S = 120.0
 {RANK}"""
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for another process; gives up only so that a hang becomes a failure."""
-    give_up = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < give_up, "it never happened"
-        time.sleep(0.02)
 
 
 def free_port() -> int:

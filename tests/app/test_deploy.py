@@ -15,6 +15,7 @@ import yaml
 
 from steptax.app.cli import COMMANDS
 from steptax.app.settings import Settings
+from tests.patience import PATIENCE_S
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
@@ -35,7 +36,7 @@ def tool(name: str) -> str:
 
 
 def passes(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -66,7 +67,7 @@ def test_systemd_takes_every_unit(tmp_path: Path) -> None:
             [analyze, "verify", "--man=no", str(tmp_path / path.name)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
             env={"SYSTEMD_UNIT_PATH": f"{tmp_path}:/lib/systemd/system", "PATH": "/usr/bin:/bin"},
         )
@@ -123,7 +124,7 @@ def test_secrets_go_neither_to_git_nor_into_an_image() -> None:
     secrets = [f"deploy/{Path(one['file']).name}" for one in compose["secrets"].values()]
     assert secrets
     git = [tool("git"), "-C", str(DEPLOY.parent), "check-ignore", "--no-index", *secrets]
-    done = subprocess.run(git, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(git, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     if "not a git repository" not in done.stderr:  # as in what is shipped
         assert done.stdout.split() == secrets, done.stderr
     lines = (DEPLOY.parent / ".dockerignore").read_text().splitlines()

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from steptax.app.cli import main
 from steptax.app.commands import serving
 from steptax.app.lake import Lake
 from steptax.app.serve import free_port
+from tests.patience import PATIENCE_S, until
 from tests.team_lake import store_team
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ class Served:
 
     def get(self, path: str, host: str) -> tuple[int, str]:
         """Status and body under a Host header."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
             connection.request("GET", path, headers={"Host": host})
             answer = connection.getresponse()
@@ -77,14 +77,6 @@ def start(log: Path, port: int, *flags: str, **environment: str) -> subprocess.P
             stdout=subprocess.DEVNULL,
             stderr=errors,
         )
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for another process; gives up only so that a hang becomes a failure."""
-    give_up = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < give_up, "it never happened"
-        time.sleep(0.05)
 
 
 def is_open(port: int) -> bool:
@@ -165,11 +157,11 @@ def test_it_answers_under_its_own_names_asks_nobody_and_ends_well(
     assert served.opens(f"evil.example:{port}") == 403
     # Others were told of this port: a second server does not quietly take another.
     second = start(tmp_path / "second", port, "--lake", str(lake))
-    assert second.wait(timeout=60) == 2
+    assert second.wait(timeout=PATIENCE_S) == 2
     assert f"--port {port}" in (tmp_path / "second").read_text()
     (child,) = served.children()
     served.process.send_signal(signal.SIGTERM)
-    assert served.process.wait(timeout=60) == 0
+    assert served.process.wait(timeout=PATIENCE_S) == 0
     assert not Path(f"/proc/{child}").exists()
     lines = [json.loads(line) for line in served.log.read_text().splitlines()]
     assert any("evil.example" in line["message"] for line in lines)

@@ -10,6 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from steptax.app.strangers import Strangers
+from tests.patience import PATIENCE_S
 
 SCOPE: Scope = {"type": "websocket", "path": "/_stcore/stream"}
 
@@ -52,7 +53,7 @@ class Tab:
 
 def run(test: Callable[[], Awaitable[Any]]) -> None:
     async def bounded() -> None:
-        await asyncio.wait_for(test(), 60)
+        await asyncio.wait_for(test(), PATIENCE_S)
 
     asyncio.run(bounded())
 

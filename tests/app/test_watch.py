@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,10 @@ from steptax.app.errors import InputError, UserError
 from steptax.app.lake import Lake
 from steptax.app.watch import Refused, Stored, Told, Watch
 from steptax.connectors.base import Options
+from tests.patience import PATIENCE_S, until
 
 HEAD = "step,rank,duration_ms,compute_ms,host\n"
 JOB = Options(job_id="j")
-#: A test that waits for another process gives up here: a watch that hangs must not hang the test.
-PATIENCE_S = 300.0
 
 
 def row(step: int, rank: int = 0) -> str:
@@ -347,13 +345,6 @@ def launch(lake: Path, source: Path, *more: str, as_json: bool = True) -> subpro
     )
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until, "nothing happened"
-        time.sleep(0.05)
-
-
 class TestCommand:
     def test_once(self, steptax: Callable[..., Any], log: Path) -> None:
         add(log, HEAD + row(1) + row(1, 1))
@@ -377,13 +368,13 @@ class TestCommand:
             for s, r in rows[at : at + 60]:
                 add(log, row(s, r))
             at += 60
-            wait_for(lambda had=stored: len(steps(Lake(root, create=True))) > had)  # type: ignore[misc]
+            until(lambda had=stored: len(steps(Lake(root, create=True))) > had)  # type: ignore[misc]
             process.kill()
             process.communicate()
         for s, r in rows[at:]:
             add(log, row(s, r))
         process = launch(root, log)
-        wait_for(lambda: len(steps(Lake(root))) == len(rows))
+        until(lambda: len(steps(Lake(root))) == len(rows))
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, err
@@ -396,9 +387,9 @@ class TestCommand:
         self, tmp_path: Path, log: Path
     ) -> None:
         process = launch(tmp_path / "lake", log, as_json=False)
-        wait_for(lambda: (tmp_path / "lake" / "LAKE.json").exists())
+        until(lambda: (tmp_path / "lake" / "LAKE.json").exists())
         add(log, HEAD + row(1))
-        wait_for(lambda: (tmp_path / "lake" / "commits").exists())
+        until(lambda: (tmp_path / "lake" / "commits").exists())
         os.kill(process.pid, signal.SIGINT)
         said, err = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, err) == (0, "")
@@ -408,7 +399,7 @@ class TestCommand:
     def test_ctrl_c_leaves_cleanly(self, tmp_path: Path, log: Path) -> None:
         add(log, HEAD + row(1))
         process = launch(tmp_path / "lake", log)
-        wait_for(lambda: (tmp_path / "lake" / "commits").exists())
+        until(lambda: (tmp_path / "lake" / "commits").exists())
         os.kill(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, err) == (0, "")

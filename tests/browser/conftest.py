@@ -7,15 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from steptax.app.serve import free_port, server_command, wait_until_healthy
+from tests.patience import PATIENCE_MS, PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SCREENSHOTS = ROOT / "screenshots"
@@ -37,9 +36,10 @@ def browser() -> Iterator[Browser]:
     if path is None:
         pytest.skip("no Chromium on this machine (set STEPTAX_CHROMIUM to its path)")
     # Two cores train a model, serve pages and draw them at once.
-    expect.set_options(timeout=60_000)
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        chromium.on("context", lambda context: context.set_default_timeout(PATIENCE_MS))
         yield chromium
         chromium.close()
 
@@ -49,7 +49,6 @@ def page(browser: Browser) -> Iterator[Page]:
     """A new tab of a common size."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     tab = context.new_page()
-    tab.set_default_timeout(60_000)
     yield tab
     context.close()
 
@@ -79,7 +78,7 @@ class Servers:
         for process in self._running:
             process.terminate()
         for process in self._running:
-            process.wait(timeout=20)
+            process.wait(timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -133,7 +132,7 @@ class Demo:
     def interrupt(self) -> str:
         """Ctrl-C; gives what the demo printed."""
         self.process.send_signal(signal.SIGINT)
-        return self.process.communicate(timeout=180)[0]
+        return self.process.communicate(timeout=PATIENCE_S)[0]
 
 
 @pytest.fixture
@@ -157,22 +156,6 @@ def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-
-
-@pytest.fixture
-def wait_for() -> Callable[[Callable[[], Any], float, str], Any]:
-    """Poll until a condition gives something true; fails naming what was waited for."""
-
-    def wait(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            found = condition()
-            if found:
-                return found
-            time.sleep(0.25)
-        raise AssertionError(f"waited {seconds:.0f} s for {what}")
-
-    return wait
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from steptax.app.lake import Lake
 from steptax.app.serve import wait_until_healthy
 from steptax.app.views.job.view import job_view
 from steptax.app.views.workspace import open_workspace
+from tests.patience import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -30,7 +31,7 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def the_job(demo: Any, wait_for: Callable[..., Any]) -> str:
+def the_job(demo: Any) -> str:
     """Id of the demo's job, once it has recorded steps."""
 
     def look() -> str | None:
@@ -39,25 +40,24 @@ def the_job(demo: Any, wait_for: Callable[..., Any]) -> str:
         jobs = Lake(demo.lake).job_ids("steps")
         return jobs[0] if jobs else None
 
-    found: str = wait_for(look, 60, "the first recorded step")
+    found: str = until(look, "the first recorded step")
     return found
 
 
 def test_the_card_names_the_slow_worker_and_a_cell_opens_its_timeline(
     demo: Callable[..., Any],
     page: Page,
-    wait_for: Callable[..., Any],
     screenshot: Callable[..., None],
 ) -> None:
     running = demo("--price", "2")
-    job = the_job(running, wait_for)
+    job = the_job(running)
     culprit = DemoConfig(lake=running.lake, job_id=job).straggler_rank
 
     def named() -> bool:
         view = job_view(open_workspace(running.lake), job, price=None)
         return view.coverage.steps_used >= 30 and view.card.culprit_rank == culprit
 
-    wait_for(named, 120, "the card to name the slow worker")
+    until(named, "the card to name the slow worker")
     wait_until_healthy(running.url)
     page.goto(f"{running.url}/job?job={job}")
     card = page.locator(".st-key-card")
@@ -76,13 +76,11 @@ def test_the_card_names_the_slow_worker_and_a_cell_opens_its_timeline(
     )
     read = page.locator(".st-key-first_steps")
     if read.count():  # else the page was opened too late for it
-        expect(read).to_contain_text("steps are read", timeout=120_000)
+        expect(read).to_contain_text("steps are read")
     page.wait_for_timeout(3_000)
     assert page.evaluate("() => window.shifted") < 0.05
     before = page.locator(".st-key-coverage").inner_text()
-    wait_for(
-        lambda: page.locator(".st-key-coverage").inner_text() != before, 20, "the page to move on"
-    )
+    until(lambda: page.locator(".st-key-coverage").inner_text() != before, "the page to move on")
     page.wait_for_timeout(5_000)  # two more refreshes
     assert page.evaluate("() => window.shifted") < 0.1
 
@@ -106,7 +104,7 @@ def test_the_card_names_the_slow_worker_and_a_cell_opens_its_timeline(
         query = parse_qs(urlparse(page.url).query)
         return query if {"rank", "step"} <= query.keys() else {}
 
-    query = wait_for(click_a_cell, 60, "rank and step in the address")
+    query = until(click_a_cell, "rank and step in the address")
     # While one figure replaces the other there are two.
     shown = re.compile(rf"(last|chosen|median) · {query['rank'][0]}")
     expect(page.locator(".st-key-timeline").first).to_contain_text(shown)
@@ -126,20 +124,18 @@ def test_the_card_names_the_slow_worker_and_a_cell_opens_its_timeline(
     printed = running.interrupt()
     assert running.process.returncode == 0, printed
     assert f"rank {culprit}" in printed
-    wait_for(lambda: all(is_gone(pid) for pid in children), 20, "every process to be gone")
+    until(lambda: all(is_gone(pid) for pid in children), "every process to be gone")
 
 
 def test_a_killed_worker_is_named_and_the_rest_stays_right(
     demo: Callable[..., Any],
     page: Page,
-    wait_for: Callable[..., Any],
     screenshot: Callable[..., None],
 ) -> None:
     running = demo("--price", "2", "--straggler", "none")
-    job = the_job(running, wait_for)
-    wait_for(
+    job = the_job(running)
+    until(
         lambda: job_view(open_workspace(running.lake), job, price=None).coverage.steps_used >= 20,
-        120,
         "twenty steps",
     )
     wait_until_healthy(running.url)
@@ -147,7 +143,7 @@ def test_a_killed_worker_is_named_and_the_rest_stays_right(
     os.kill(beats[3], signal.SIGKILL)
     page.goto(f"{running.url}/job?job={job}")
     stopped = page.locator(".st-key-stopped")
-    expect(stopped).to_contain_text("rank 3 stopped reporting", timeout=40_000)
+    expect(stopped).to_contain_text("rank 3 stopped reporting")
     expect(stopped).to_contain_text("ago")
     expect(page.locator(".st-key-coverage")).to_contain_text("7 of 8 ranks reporting")
     screenshot(page, "demo-worker-killed")

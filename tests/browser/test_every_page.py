@@ -31,7 +31,7 @@ SCREENSHOTS = ROOT / "screenshots"
 #: much of the outline of what has it: a field draws its mark around more than itself.
 RING_CONTRAST, RING_SHARE = 3.0, 0.5
 #: So often a ring is looked for, 60 ms apart, before it counts as missing.
-FADES = 30
+FADES = 150
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,6 @@ def tab(browser: Browser) -> Iterator[Page]:
     """A tab that waits for pages of a machine that does more than this."""
     context = browser.new_context(viewport={"width": WIDE[0], "height": WIDE[1]})
     page = context.new_page()
-    page.set_default_timeout(120_000)
     yield page
     context.close()
 
@@ -214,7 +213,6 @@ def test_first_paint_and_first_number_are_stated(
             if visit == "first":
                 context = browser.new_context(viewport={"width": WIDE[0], "height": WIDE[1]})
             page = context.new_page()
-            page.set_default_timeout(120_000)
             page.add_init_script(_FIRST_NUMBER)
             page.goto(f"{address}/{'' if path == 'executive' else path}{QUERY}")
             number_ms = page.wait_for_function("() => window.firstNumberMs").json_value()

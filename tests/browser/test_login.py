@@ -32,6 +32,7 @@ from steptax.app.serve import free_port, server_command, wait_until_healthy
 from steptax.benchmarks.product.sessions import ask
 from tests.browser.looking import look
 from tests.oidc_provider import CLIENT_ID, FAULTS, Provider
+from tests.patience import PATIENCE_S
 from tests.team_lake import store_team
 
 pytestmark = pytest.mark.browser
@@ -81,7 +82,7 @@ class Served:
         if cookie is not None:
             request.add_header("Cookie", cookie)
         try:
-            with urlopen(request, timeout=30) as answer:
+            with urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read().decode("utf-8", "replace")
         except HTTPError as error:
             return error.code, error.read().decode("utf-8", "replace")
@@ -127,7 +128,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
                 yield Served(url, provider, log, access)
             finally:
                 process.terminate()
-                process.wait(timeout=20)
+                process.wait(timeout=PATIENCE_S)
 
 
 @pytest.fixture(autouse=True)
@@ -187,7 +188,6 @@ def test_each_reader_sees_the_own_team_and_the_own_files(
     assert served.get(path, cookie=own)[0] == 200
     assert served.get(path)[0] == 401
     other = browser.new_context().new_page()
-    other.set_default_timeout(60_000)
     log_in(other, served, "zoe")
     expect(other.get_by_text(": viewer of zebra")).to_be_visible()
     assert "alpha" not in other.content()
@@ -326,7 +326,7 @@ def over_websocket(
             # Of a part that is not of this tab nothing is said, not even that it is over.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(
-                    ask(socket, page, query, fragment, read), 60 if fragment is None else 2
+                    ask(socket, page, query, fragment, read), PATIENCE_S if fragment is None else 2
                 )
 
     # A thread of its own: the browser's loop runs in this one.
@@ -380,7 +380,7 @@ def test_a_stranger_sends_little_and_a_reader_is_heard(served: Served) -> None:
                 additional_headers=headers,
                 max_size=None,
             ) as socket:
-                await asyncio.wait_for(ask(socket, "", "x" * size, None, said.append), 60)
+                await asyncio.wait_for(ask(socket, "", "x" * size, None, said.append), PATIENCE_S)
 
         with ThreadPoolExecutor(1) as pool:
             try:
@@ -398,7 +398,7 @@ def test_a_stranger_sends_little_and_a_reader_is_heard(served: Served) -> None:
 def test_own_figures_are_for_who_has_the_token(served: Served) -> None:
     request = Request(f"{served.url}/metrics")
     request.add_header("Authorization", f"Bearer {METRICS_TOKEN}")
-    with urlopen(request, timeout=30) as answer:
+    with urlopen(request, timeout=PATIENCE_S) as answer:
         text = answer.read().decode()
     assert "steptax_sessions " in text
     assert 'steptax_http_requests_total{code="401",method="GET"}' in text

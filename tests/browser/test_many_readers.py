@@ -22,6 +22,7 @@ from websockets.asyncio.client import connect
 
 from steptax.app.lake import Lake
 from steptax.benchmarks.product.sessions import ask
+from tests.patience import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -44,7 +45,6 @@ def test_case_16_a_loader_never_stops_two_dashboards(
     tmp_path: Path,
     serve: Callable[..., str],
     page: Page,
-    wait_for: Callable[..., Any],
 ) -> None:
     lake = tmp_path / "lake"
     seed = shared("cases/16-duckdb-lock/seed.csv")
@@ -70,7 +70,7 @@ def test_case_16_a_loader_never_stops_two_dashboards(
         loader.stdin.write(b"\n")
         loader.stdin.flush()
         # Its parts are on the disk, and not yet visible.
-        wait_for(lambda: any(lake.rglob("tables/jobs/*part-*-1-*")), 60, "the second load")
+        until(lambda: any(lake.rglob("tables/jobs/*part-*-1-*")), "the second load")
     finally:
         loader.send_signal(signal.SIGKILL)
         loader.communicate()

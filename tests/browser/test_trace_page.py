@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from steptax.app.ingest import ingest_file
 from steptax.app.lake import Lake
 from steptax.connectors.base import Options
+from tests.patience import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -62,7 +63,6 @@ def drag(page: Page, container: str, first: float, last: float) -> None:
 def test_a_repair_is_ticked_a_step_chosen_and_the_link_brings_it_back(
     address: Callable[[str], str],
     page: Page,
-    wait_for: Callable[..., Any],
     screenshot: Callable[..., None],
 ) -> None:
     page.goto(address("AR"))
@@ -73,13 +73,13 @@ def test_a_repair_is_ticked_a_step_chosen_and_the_link_brings_it_back(
     expect(slowdown).to_contain_text("1.00×")
     expect(slowdown).to_contain_text("now 1.97×")
     expect(page.locator(".st-key-trace_answer_usd")).to_contain_text("$1,518/day")
-    wait_for(lambda: query(page).get("fix.ranks") == ["true"], 20, "the fix in the address")
+    until(lambda: query(page).get("fix.ranks") == ["true"], "the fix in the address")
 
     page.get_by_role("combobox", name="Steps in the map").click()
     page.get_by_role("combobox", name="Steps in the map").fill("414")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Step 414, operation by operation")).to_be_visible()
-    wait_for(lambda: query(page).get("trace_step") == ["414"], 20, "the step in the address")
+    until(lambda: query(page).get("trace_step") == ["414"], "the step in the address")
 
     # A box across the timeline shows that part in detail.
 
@@ -88,7 +88,7 @@ def test_a_repair_is_ticked_a_step_chosen_and_the_link_brings_it_back(
         page.wait_for_timeout(2_000)
         return "trace_window" in query(page)
 
-    wait_for(part_is_chosen, 60, "the part of the step in the address")
+    until(part_is_chosen, "the part of the step in the address")
     expect(page.get_by_text("Step 414, chosen above", exact=False)).not_to_contain_text("the whole")
     screenshot(page, "trace-AR")
 
@@ -103,9 +103,7 @@ def test_a_repair_is_ticked_a_step_chosen_and_the_link_brings_it_back(
     assert other.get_by_text("Step 414, chosen above", exact=False).inner_text() == before
 
 
-def test_a_click_on_a_worker_puts_it_in_focus(
-    address: Callable[[str], str], page: Page, wait_for: Callable[..., Any]
-) -> None:
+def test_a_click_on_a_worker_puts_it_in_focus(address: Callable[[str], str], page: Page) -> None:
     page.goto(address("ST"))
     expect(page.locator(".st-key-trace_heat .nsewdrag").first).to_be_visible()
 
@@ -127,7 +125,7 @@ def test_a_click_on_a_worker_puts_it_in_focus(
         page.wait_for_timeout(1_500)
         return query(page).get("rank") == ["7"]
 
-    wait_for(click_a_cell, 60, "the rank in the address")
+    until(click_a_cell, "the rank in the address")
     expect(page.get_by_label("Rank", exact=True)).to_have_value("7")
 
 

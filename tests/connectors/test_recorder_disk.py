@@ -10,8 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,9 @@ from steptax.app.lake.segments import parse_name
 from steptax.connectors.recorder import StepRecorder
 from steptax.connectors.recorder import segments as recorder_segments
 from steptax.connectors.recorder.outbox import SEGMENT_ROWS, Outbox
+from tests.patience import until
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for another thread or process; gives up only so that a hang becomes a failure."""
-    give_up = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < give_up, "it never happened"
-        time.sleep(0.005)
 
 
 class Disk:

@@ -24,6 +24,7 @@ from steptax.connectors.recorder.shipper import Shipper
 from steptax.connectors.recorder.spool import Spool
 from steptax.connectors.recorder.timeline import BUCKETS
 from tests.connectors.test_recorder_sinks import Receiver, piece_of
+from tests.patience import until
 
 LONG_S = 3_600.0
 
@@ -84,10 +85,7 @@ def test_without_a_step_the_interval_has_its_end(monkeypatch: pytest.MonkeyPatch
     sink = Sink()
     shipper = shipper_of(sink, 0.02)
     shipper.start()
-    give_up_s = time.monotonic() + 60
-    while sink.beats < 5:
-        assert time.monotonic() < give_up_s
-        time.sleep(0.005)
+    until(lambda: sink.beats >= 5)
     assert shipper.close(60)
 
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,10 @@ import pytest
 from steptax.app.lake.lake import Lake
 from steptax.app.lake.segments import job_folder
 from steptax.connectors.recorder import StepRecorder
+from tests.patience import until
 
 ROOT = Path(__file__).resolve().parents[2]
 ENV = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for another thread or process; gives up only so that a hang becomes a failure."""
-    give_up = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < give_up, "it never happened"
-        time.sleep(0.005)
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

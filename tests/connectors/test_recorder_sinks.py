@@ -41,6 +41,7 @@ from steptax.connectors.recorder.transport import (
     Answer,
     Backoff,
 )
+from tests.patience import PATIENCE_S
 
 # -- what is named ------------------------------------------------------------------------------
 
@@ -261,7 +262,7 @@ def sender_of(spool: Spool, receiver: Receiver, limit_bytes: int = 10**9) -> Sen
 
 
 def drained(sender: Sender) -> bool:
-    return sender.drain(time.monotonic() + 60, patience_s=60)
+    return sender.drain(time.monotonic() + PATIENCE_S, patience_s=PATIENCE_S)
 
 
 def files(spool: Spool, part: str) -> list[str]:
