@@ -32,7 +32,7 @@ from steptax.app.serve import free_port, server_command, wait_until_healthy
 from steptax.benchmarks.product.sessions import ask
 from tests.browser.looking import look
 from tests.oidc_provider import CLIENT_ID, FAULTS, Provider
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.team_lake import store_team
 
 pytestmark = pytest.mark.browser
@@ -194,7 +194,8 @@ def test_each_reader_sees_the_own_team_and_the_own_files(
     assert served.get(path, cookie=cookies(other))[0] == 404
     other.get_by_role("button", name="Log out").click()
     expect(other.get_by_role("button", name="Log in")).to_be_visible()
-    assert served.get(path, cookie=cookies(other))[0] == 401
+    # The page says so before the browser has been to where the cookie is taken back.
+    until(lambda: served.get(path, cookie=cookies(other))[0] == 401, "the cookie to go")
     other.context.close()
 
 
