@@ -54,6 +54,12 @@ from steptax.pages.state import Selection
 NEWEST_EVERY_S = 1
 """Period of the line that tells the newest step of a running job."""
 
+WAITING_EVERY_S = 1
+"""Period of a page that waits for a first job, or for the first step of one."""
+
+YOUNG_S = 60
+"""Age of the newest step up to which a job that is not heard of may have just begun."""
+
 LIVE_EVERY_S = 2
 """Period of a live page. Faster ones pile up in a browser that draws more slowly."""
 
@@ -123,9 +129,10 @@ def job(selection: Selection, job_id: str) -> JobView:
     """The view of ``job_id`` for these choices."""
     ws = workspace()
     price, note = selection.price, price_note(selection.price)
+    life = "runs" if is_running(job_id) else "rests"
     return _job_views.get(
         (ws.key, job_id, selection.last_steps, price, note),
-        "-".join((ws.version(job_id), neighbours_version(ws, job_id), price_version(ws))),
+        "-".join((ws.version(job_id), neighbours_version(ws, job_id), price_version(ws), life)),
         lambda: job_view(
             ws,
             job_id,

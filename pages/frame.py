@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import streamlit as st
 
 from steptax.app.errors import NotFoundError, SteptaxError
+from steptax.app.tabs import paced_s
+from steptax.app.views.job.models import JobView
 from steptax.pages import data, first_run, parts, state
 
 # The page begins right under the navigation; the default leaves a sixth of a screen empty. A live
@@ -208,7 +210,7 @@ def guarded(key: str = "problem") -> Iterator[None]:
 
 
 def wait_for_steps(chosen: state.Selection) -> None:
-    """Look again every two seconds until the chosen job has steps; then draw the page anew.
+    """Look again every second until the chosen job has steps; then draw the page anew.
 
     Nothing is waited for of a job that has ended.
     """
@@ -216,12 +218,33 @@ def wait_for_steps(chosen: state.Selection) -> None:
         if data.has_ended(str(chosen.job_id)):
             return
 
-    @st.fragment(run_every=data.LIVE_EVERY_S)
+    @st.fragment(run_every=paced_s(data.WAITING_EVERY_S))
     def look() -> None:
         with contextlib.suppress(NotFoundError):
             data.job(chosen, str(chosen.job_id))
             st.rerun()
-        st.caption("Looks again every 2 seconds, in case the job just started.")
+        st.caption("Looks again by itself, in case the job just started.")
+
+    look()
+
+
+def wait_for_life(chosen: state.Selection, view: JobView) -> None:
+    """Look again until the job of ``view``, which is at rest, runs; then draw the page anew.
+
+    Rows of a job that just began come before the first sign of life of its recorders, and a job
+    that was stopped may go on. Nothing is waited for of a job that has ended.
+    """
+    job_id, age_s = view.header.job_id, view.coverage.newest_age_s
+    is_young = age_s is not None and age_s < data.YOUNG_S
+    with contextlib.suppress(NotFoundError):
+        if data.has_ended(job_id):
+            return
+
+    @st.fragment(run_every=paced_s(data.WAITING_EVERY_S if is_young else data.RUNNING_EVERY_S))
+    def look() -> None:
+        with contextlib.suppress(SteptaxError):  # the page tells it, when it is drawn anew
+            if data.job(chosen, job_id).coverage.is_live:
+                st.rerun()
 
     look()
 
@@ -237,11 +260,11 @@ def _nothing_yet() -> None:
     lake = data.lake_told()
     first_run.draw()
 
-    @st.fragment(run_every=data.LIVE_EVERY_S)
+    @st.fragment(run_every=paced_s(data.WAITING_EVERY_S))
     def look() -> None:
         if _jobs():
             st.rerun()
         told = "" if lake is None else f"Lake: {lake}. "
-        st.caption(parts.plain(f"{told}This page looks again every 2 seconds."))
+        st.caption(parts.plain(f"{told}This page looks again by itself."))
 
     look()

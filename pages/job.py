@@ -48,6 +48,8 @@ def page() -> None:
     st.fragment(_head, run_every=every_s)(live)
     if live:
         newest.draw()
+    elif chosen.live and not is_live:
+        frame.wait_for_life(chosen, view)
     more = st.container()
     st.fragment(_body, run_every=every_s)(live)
     history.draw(chosen.job_id, is_live=is_live)

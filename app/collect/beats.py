@@ -46,7 +46,10 @@ def read_beat(given: Any) -> tuple[str, dict[str, Any]]:
 
 
 class Beats(threading.Thread):
-    """Takes heartbeats and writes those that changed, every second."""
+    """Takes heartbeats and writes those that changed, every second; a new job's at once.
+
+    Rows of a job whose recorders were not heard of look like those of one that has ended.
+    """
 
     def __init__(self, root: Path) -> None:
         super().__init__(name="beats", daemon=True)
@@ -57,7 +60,8 @@ class Beats(threading.Thread):
         self._guard = threading.Lock()
         self.refused = 0
         """Heartbeats that had not the shape of one, since the collector was started."""
-        self._ended = threading.Event()
+        self._due = threading.Event()
+        self._is_ended = False
 
     @property
     def ranks(self) -> int:
@@ -73,6 +77,7 @@ class Beats(threading.Thread):
         """
         ahead_us = time.time_ns() // 1000 + _AHEAD_US
         with self._guard:
+            is_new = any(job_id not in self._jobs for job_id, _ in found)
             room = _MOST - sum(map(len, self._jobs.values()))
             for job_id, beat in found:
                 if job_id not in self._jobs:
@@ -89,6 +94,8 @@ class Beats(threading.Thread):
                 ranks[rank] = beat
                 self._changed.add(job_id)
                 self._heard_s[job_id] = time.monotonic()
+        if is_new:
+            self._due.set()
 
     def count_refused(self, count: int) -> None:
         """Note that ``count`` heartbeats were none."""
@@ -97,12 +104,15 @@ class Beats(threading.Thread):
 
     def close(self) -> None:
         """Write what changed, and stop."""
-        self._ended.set()
+        self._is_ended = True
+        self._due.set()
         self.join()
 
     def run(self) -> None:
         """The thread."""
-        while not self._ended.wait(WRITE_S):
+        while not self._is_ended:
+            self._due.wait(WRITE_S)
+            self._due.clear()
             self._write()
         self._write()
 

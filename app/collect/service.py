@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+
 from steptax.app.collect.beats import Beats
 from steptax.app.collect.commits import CommitStore
 from steptax.app.collect.committer import Committer
@@ -42,6 +44,11 @@ def read_tokens(path: Path) -> list[str]:
 def is_token(text: str) -> bool:
     """True when a header can carry ``text`` as a token."""
     return bool(text) and all("!" <= character <= "~" for character in text)
+
+
+def _warm() -> None:
+    """Import pandas, as Arrow does with its first array, before the first batch waits for it."""
+    pa.array([0])
 
 
 class Service:
@@ -86,6 +93,7 @@ class Service:
         self._beats.start()
         compactor = threading.Thread(target=self._compact, name="compactor", daemon=True)
         compactor.start()
+        threading.Thread(target=_warm, name="warm", daemon=True).start()
         try:
             on_ready()
             self.server.serve_forever(poll_interval=0.2)

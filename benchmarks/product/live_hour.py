@@ -5,7 +5,8 @@
 The first rank of each node is a real recorder, which sends for the node; the others write what
 recorders write into its spool (live_node.py). A real ``steptax collect`` stores what comes and
 merges small segments; a real page server shows the job to
-``--viewers`` websockets that ask anew as often as the page tells them. Of every step is measured,
+``--viewers`` websockets that ask anew as often as the page tells them, from before the first step
+on: a page that finds no job yet looks for it by itself. Of every step is measured,
 from the moment at which its last rank ended it:
 
 * *readable*: a reader that asks the page's own query four times a second finds the rows of all
@@ -66,9 +67,10 @@ _MEMORY = "/dev/shm"
 TELLING_S = 3_000.0
 #: Of all steps, that are on the page within 3 s.
 ON_TIME_RATIO = 0.99
+ON_TIME_S = 3.0
 #: Most that memory may grow by in an hour, of what is held after the first quarter.
 GROWTH_RATIO = 0.15
-LIMIT = f"every row once; {ON_TIME_RATIO:.0%} on the page within 3 s, memory flat"
+LIMIT = f"every row once; {ON_TIME_RATIO:.0%} on the page within {ON_TIME_S:g} s, memory flat"
 #: What the page says of the newest step, and the head of it of its window.
 _NEWEST = re.compile(r"^Step ([\d,]+) ended")
 _WINDOW = re.compile(r"steps [\d,]+ to ([\d,]+)")
@@ -78,6 +80,8 @@ _WINDOW = re.compile(r"steps [\d,]+ to ([\d,]+)")
 class Seen:
     """When things were seen, in seconds since 1970."""
 
+    first_answer_s: float | None = None
+    """What the first reader of the server waited, before the job began."""
     ended: dict[int, float] = field(default_factory=dict)
     """By step: when its last rank ended it."""
     readable: dict[int, float] = field(default_factory=dict)
@@ -124,11 +128,14 @@ class Outcome:
     readable_p50_s: float | None
     readable_p95_s: float | None
     readable_max_s: float | None
+    first_answer_s: float | None
     steps_on_page: int
     page_p50_s: float | None
     page_p95_s: float | None
     page_max_s: float | None
     within_3_s_ratio: float | None
+    late_steps: tuple[tuple[int, float], ...]
+    """Of those that took longer than 3 s, the first twenty: the step, and the seconds."""
     figures_p50_s: float | None
     figures_p95_s: float | None
     answers: int
@@ -158,10 +165,7 @@ class Outcome:
 
     @property
     def missed(self) -> list[str]:
-        """Limits that were missed, in words; a shorter run is judged by its rows alone.
-
-        The begin of a server that nobody has asked before is in it: not every step is in time.
-        """
+        """Limits that were missed, in words; a shorter run is judged by its rows alone."""
         found = [] if self.is_complete else ["not every row or page was well"]
         if self.wall_s < TELLING_S:
             return found
@@ -211,20 +215,29 @@ class Reader(threading.Thread):
 async def _watch_page(url: str, until_s: float, seen: Seen) -> None:
     """One browser tab on the live page of the job; each part refreshed as often as it is told."""
     shown: dict[str, int] = {}
+    alerts: list[str] = []
+    is_whole = False
 
     def read(message: ForwardMsg) -> None:
+        nonlocal is_whole
         if message.WhichOneof("type") != "delta":
+            is_whole |= message.WhichOneof("type") == "navigation"
             return
         element = message.delta.new_element
         if element.WhichOneof("type") == "exception":
             seen.errors.append(element.exception.message[:200])
+        elif element.WhichOneof("type") == "alert":
+            alerts.append(element.alert.body)
         elif element.WhichOneof("type") == "markdown":
             for name, words in (("newest", _NEWEST), ("window", _WINDOW)):
                 if found := words.search(element.markdown.body):
                     shown[name] = int(found[1].replace(",", ""))
 
     async def look(socket: ClientConnection, fragment: str | None) -> dict[str, float]:
+        nonlocal is_whole
+        is_whole = False
         shown.clear()
+        alerts.clear()
         asked_s = time.time()
         told = await ask(socket, "job", JOB, fragment, read)
         arrived_s = time.time()
@@ -236,16 +249,24 @@ async def _watch_page(url: str, until_s: float, seen: Seen) -> None:
 
     socket: ClientConnection
     async with connected(url) as socket:
-        periods_s = await look(socket, None)
-        while "window" not in shown and time.monotonic() < until_s:  # nothing recorded yet
-            await asyncio.sleep(2.0)
-            periods_s = await look(socket, None)
-        due_s = {name: time.monotonic() + period_s for name, period_s in periods_s.items()}
-        while due_s and min(due_s.values()) < until_s:
+        due_s: dict[str, float] = {}
+        periods_s: dict[str, float] = {}
+        fragment: str | None = None
+        while time.monotonic() < until_s:
+            told = await look(socket, fragment)
+            now_s = time.monotonic()
+            if is_whole:  # with parts of other names
+                periods_s = told
+                due_s = {name: now_s + period_s for name, period_s in told.items()}
+            elif fragment in due_s:
+                due_s[fragment] = max(due_s[fragment] + periods_s[fragment], now_s)
+            if not due_s:
+                said = "; ".join(alerts)
+                raise RuntimeError(f"the page draws itself anew no more; it says: {said[:300]}")
+            if min(due_s.values()) >= until_s:
+                return
             fragment = min(due_s, key=due_s.__getitem__)
-            await asyncio.sleep(max(0.0, due_s[fragment] - time.monotonic()))
-            periods_s |= await look(socket, fragment)
-            due_s[fragment] = max(due_s[fragment] + periods_s[fragment], time.monotonic())
+            await asyncio.sleep(max(0.0, due_s[fragment] - now_s))
 
 
 async def _watch_all(url: str, viewers: int, until_s: float, seen: Seen) -> None:
@@ -258,6 +279,14 @@ async def _watch_all(url: str, viewers: int, until_s: float, seen: Seen) -> None
                 await asyncio.sleep(2.0)
 
     await asyncio.gather(*(one() for _ in range(viewers)))
+
+
+async def _open_once(url: str) -> float:
+    """Seconds that the first reader of a new server waits, who finds no job yet."""
+    begin_s = time.monotonic()
+    async with connected(url) as socket:
+        await ask(socket, "job", JOB, None, lambda _: None)
+    return time.monotonic() - begin_s
 
 
 def _view(url: str, viewers: int, until_s: float, seen: Seen) -> None:
@@ -282,6 +311,9 @@ def run(plan: Plan, viewers: int, folder: Path, spools: Path) -> Outcome:
     try:
         url = f"http://127.0.0.1:{port}"
         wait_until_healthy(url, server)
+        # A server begins once, and what that takes is measured elsewhere (start.py): the job
+        # begins on one that has been asked.
+        seen.first_answer_s = asyncio.run(_open_once(url))
         begin_s = time.monotonic()
         for place in range(plan.nodes):
             nodes.append(start_node(plan, place, collector.url, spools, environment, "live_node"))
@@ -314,7 +346,13 @@ def _outcome(
     found = Lake(lake).read("steps", JOB).select(["rank", "step"])
     keys = found["rank"].to_numpy().astype(np.int64) << 32 | found["step"].to_numpy()
     readable = [at_s - seen.ended[step] for step, at_s in seen.readable.items()]
-    on_page = [at_s - seen.ended[step] for step, at_s in seen.on_page().items()]
+    by_step = {step: at_s - seen.ended[step] for step, at_s in seen.on_page().items()}
+    on_page = list(by_step.values())
+    late = [
+        (step, round(delay_s, 2))
+        for step, delay_s in sorted(by_step.items())
+        if delay_s > ON_TIME_S
+    ]
     figures = [at_s - seen.ended[step] for step, at_s in seen.in_figures().items()]
     hours = wall_s / 3600
     server, collector = _trend(seen.server_mib, hours), _trend(seen.collector_mib, hours)
@@ -327,11 +365,13 @@ def _outcome(
         readable_p50_s=_percentile(readable, 50),
         readable_p95_s=_percentile(readable, 95),
         readable_max_s=_percentile(readable, 100),
+        first_answer_s=seen.first_answer_s,
         steps_on_page=len(on_page),
         page_p50_s=_percentile(on_page, 50),
         page_p95_s=_percentile(on_page, 95),
         page_max_s=_percentile(on_page, 100),
-        within_3_s_ratio=float(np.mean(np.array(on_page) <= 3.0)) if on_page else None,
+        within_3_s_ratio=float(np.mean(np.array(on_page) <= ON_TIME_S)) if on_page else None,
+        late_steps=tuple(late[:20]),
         figures_p50_s=_percentile(figures, 50),
         figures_p95_s=_percentile(figures, 95),
         answers=len(seen.took_s),

@@ -33,6 +33,7 @@ import orjson
 import pyarrow as pa
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.util import calc_hash
 from websockets.asyncio.client import ClientConnection, connect
 
 from steptax.app.collect.service import COMPACT_S
@@ -56,6 +57,8 @@ STAY_S = 60.0
 LOG_CHARACTERS = 4_000
 #: An answer that takes longer counts as an error.
 PATIENCE_S = 60.0
+#: How a run ends that another one follows at once.
+_ANEW = ForwardMsg.ScriptFinishedStatus.FINISHED_EARLY_FOR_RERUN
 #: Seconds of a run from which on its memory tells, and by how much it may grow in it.
 _TELLING_S, _GROWTH_RATIO = 300.0, 0.1
 LIMIT = "no errors, memory flat"
@@ -158,14 +161,17 @@ async def ask(
 
     ``more`` is what else stands in the address, from its ``&``.
 
-    Returns the parts that are to be asked for again, and how often in seconds. TimeoutError where
-    an answer takes longer than ``PATIENCE_S``.
+    A part that finds the page out of date has it drawn anew: the answer ends with that. Returns the
+    parts that are to be asked for again, and how often in seconds; none where only a part was
+    drawn. TimeoutError where an answer takes longer than ``PATIENCE_S``.
     """
     question = BackMsg()
     question.rerun_script.query_string = f"job={job}{more}"
     question.rerun_script.page_name = page
     if fragment is not None:
         question.rerun_script.fragment_id = fragment
+        # A browser names the page that it shows so: it is drawn anew where a part asks for it.
+        question.rerun_script.page_script_hash = calc_hash(page)
     await socket.send(question.SerializeToString())
     fragments: dict[str, float] = {}
     while True:
@@ -173,9 +179,11 @@ async def ask(
         answer = ForwardMsg()
         answer.ParseFromString(raw if isinstance(raw, bytes) else raw.encode())
         read(answer)
-        if answer.WhichOneof("type") == "auto_rerun":
+        if answer.WhichOneof("type") == "new_session":
+            fragments.clear()  # those of a page that found itself out of date while it was drawn
+        elif answer.WhichOneof("type") == "auto_rerun":
             fragments[answer.auto_rerun.fragment_id] = answer.auto_rerun.interval
-        elif answer.WhichOneof("type") == "script_finished":
+        elif answer.WhichOneof("type") == "script_finished" and answer.script_finished != _ANEW:
             return fragments
 
 

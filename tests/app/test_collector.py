@@ -408,6 +408,21 @@ def test_the_newest_heartbeat_of_each_rank_is_in_the_lake_and_outlives_the_colle
     assert [b["ts_us"] for b in lake.heartbeats("j")] == [5, 99, 3]
 
 
+def test_the_first_heartbeat_of_a_job_is_written_at_once_and_the_next_ones_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("steptax.app.collect.beats.WRITE_S", 3_600.0)
+    lake = Lake(tmp_path, create=True)
+    beats = Beats(tmp_path)
+    beats.start()
+    beats.take([beat(0, 5)])
+    until(lambda: lake.heartbeats("j"), "the first heartbeat")
+    beats.take([beat(0, 6), beat(1, 6)])
+    assert [b["ts_us"] for b in lake.heartbeats("j")] == [5]
+    beats.close()
+    assert [b["ts_us"] for b in lake.heartbeats("j")] == [6, 6]
+
+
 def test_a_clock_that_was_ahead_silences_no_rank(tmp_path: Path) -> None:
     lake = Lake(tmp_path, create=True)
     now_us = time.time_ns() // 1000

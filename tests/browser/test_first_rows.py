@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from steptax.app.lake import Lake
-from tests.app.device_lake import store_ranks, store_steps
+from tests.app.device_lake import RANKS, store_ranks, store_steps
 from tests.browser.looking import NARROW, WIDE
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -27,7 +29,7 @@ def test_the_choices_on_top_take_no_more_room_once_there_is_a_job(
     url = serve(lake.root)
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.goto(f"{url}/job?job=first")
-    expect(page.get_by_text("looks again every 2 seconds")).to_be_visible()
+    expect(page.get_by_text("looks again by itself")).to_be_visible()
     page.wait_for_timeout(1_000)
     page.evaluate(_WATCH)
     store_ranks(lake, "first")
@@ -38,3 +40,24 @@ def test_the_choices_on_top_take_no_more_room_once_there_is_a_job(
     assert max(heights) - min(heights) < 2, heights
     assert page.locator(".st-key-job input").input_value() == "first"
     expect(page.locator(".st-key-no_job")).not_to_be_visible()
+
+
+def test_a_page_that_stood_open_before_the_job_began_follows_it(
+    serve: Callable[..., str], page: Page, tmp_path: Path
+) -> None:
+    lake = Lake(tmp_path / "lake", create=True)
+    page.goto(f"{serve(lake.root)}/job?job=first")
+    expect(page.get_by_text("looks again by itself")).to_be_visible()
+    # As a collector stores it: a recorder's rows may be there before its first sign of life.
+    store_ranks(lake, "first")
+    store_steps(lake, "first")
+    expect(page.locator(".st-key-card")).to_be_visible()
+    expect(page.locator(".st-key-newest_step")).not_to_be_visible()
+    folder = lake.root / "live" / "job=first"
+    folder.mkdir(parents=True)
+    beats = [
+        {"rank": rank, "ts_us": time.time_ns() // 1_000, "state": "running"}
+        for rank in range(RANKS)
+    ]
+    (folder / "beats-collector.json").write_text(json.dumps(beats))
+    expect(page.locator(".st-key-newest_step")).to_be_visible()

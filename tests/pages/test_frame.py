@@ -271,4 +271,4 @@ def test_a_bill_alone_is_reviewed_and_not_a_first_run(
     assert "You were billed" in said
     assert "55,180" in said
     assert "no job is known to have used any of it" in said
-    assert "looks again every 2 seconds" not in said
+    assert "looks again by itself" not in said

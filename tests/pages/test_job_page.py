@@ -15,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from steptax.app.lake import Lake
 from steptax.app.lake.segments import job_folder
 from steptax.pages import bridge, data
+from tests.app.fleet_lake import rows
 
 JOB = "../pages/job.py"
 
@@ -271,6 +272,38 @@ def test_only_a_running_job_is_drawn_again(
     assert periods == [period, *newest_too, period, None]
     newest = [m.value for m in at.markdown if m.value.startswith("Step 59 ended")]
     assert bool(newest) == (period is not None)
+
+
+@pytest.mark.parametrize(
+    ("end", "age_s", "every_s"),
+    [
+        ("2026-03-02T00:00:00Z", 0, None),
+        ("", 0, data.WAITING_EVERY_S),
+        ("", 3_600, data.RUNNING_EVERY_S),
+    ],
+)
+def test_a_job_at_rest_is_looked_at_again_unless_its_record_says_that_it_ended(
+    lake: Lake,
+    add: Add,
+    show: Show,
+    monkeypatch: pytest.MonkeyPatch,
+    end: str,
+    age_s: int,
+    every_s: int | None,
+) -> None:
+    asked: list[Any] = []
+    fragment = st.fragment
+    monkeypatch.setattr(
+        st, "fragment", lambda *a, **o: (asked.append(o.get("run_every")), fragment(*a, **o))[1]
+    )
+    head = "job_id,gpus,start,end"
+    add("record", kind="jobs", text=f"{head}\nworker,1,2026-03-01T00:00:00Z,{end}\n")
+    start_us = time.time_ns() // 1_000 - age_s * 1_000_000
+    step = {"job_id": "worker", "attempt": 0, "rank": 0, "duration_us": 1_000_000}
+    stored = [step | {"step": n, "start_us": start_us + n * 1_000_000} for n in range(3)]
+    lake.append("steps", rows(stored), source="test")
+    assert not show(JOB, job="worker", live="true").exception
+    assert [period for period in asked if period is not None] == [every_s] * (every_s is not None)
 
 
 def test_old_data_and_stopped_ranks_are_called_out(
