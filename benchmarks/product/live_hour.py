@@ -263,10 +263,8 @@ async def _watch_page(url: str, until_s: float, seen: Seen) -> None:
             if not due_s:
                 said = "; ".join(alerts)
                 raise RuntimeError(f"the page draws itself anew no more; it says: {said[:300]}")
-            if min(due_s.values()) >= until_s:
-                return
             fragment = min(due_s, key=due_s.__getitem__)
-            await asyncio.sleep(max(0.0, due_s[fragment] - now_s))
+            await asyncio.sleep(max(0.0, min(due_s[fragment], until_s) - now_s))
 
 
 async def _watch_all(url: str, viewers: int, until_s: float, seen: Seen) -> None:
