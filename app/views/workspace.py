@@ -48,7 +48,8 @@ class Workspace:
     def jobs(self) -> list[dict[str, Any]]:
         """Job rows, newest start first; jobs without a record of their own come last.
 
-        What no job of the lake tells is in no row: ``get`` gives None for it.
+        What no job of the lake tells is in no row: ``get`` gives None for it. So it does for the
+        end of a job that runs.
         The rows are shared with every other reader: they must not be changed.
         """
         key = self.key, self.lake.version("jobs")
@@ -60,7 +61,12 @@ class Workspace:
     def _listed(self) -> list[dict[str, Any]]:
         found = self.engine.run("job_list")
         with building():
-            return python_rows(_without_blanks(found))
+            rows = python_rows(_without_blanks(found))
+        for row in rows:
+            if row.get("state") == "running":
+                # Of an attempt before this one: the record of a new one has no end yet.
+                row.pop("end_us", None)
+        return rows
 
     def job_ids(self) -> list[str]:
         """Ids of all jobs: those with per-rank steps first, in each part newest start first."""

@@ -143,9 +143,6 @@ def job_waterfall(
         IntegrityError: it ends before it starts or beyond any date, its parts exceed its steps, or
             those of every report exceed its duration, so that what is left over would be negative.
     """
-    if job.get("state") == "running" and job.get("end_us") is not None:
-        # The end of an attempt before this one: the record of a new one has none yet.
-        job = {**job, "end_us": None}
     matrices: tuple[StepMatrix, ...] = ()
     flops, convention = StepFlops(None, reason="no per-rank steps are stored for this job"), ""
     until_us = None

@@ -99,7 +99,7 @@ def forecast_rows(
         for k in jobs.with_steps
         if base.steps[k].is_timed
         and base.jobs[k].get("state") in ("running", None)
-        and (base.jobs[k].get("end_us") is None or base.jobs[k].get("state") == "running")
+        and base.jobs[k].get("end_us") is None
     ]
     if not running:
         return (), "no run with steps is known to be under way"
