@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from steptax.benchmarks.product.live_hour import Outcome, Seen, main
+from steptax.benchmarks.product.live_hour import Outcome, main
+from steptax.benchmarks.product.live_tab import Seen
 
 
 @pytest.mark.slow
